@@ -1,0 +1,170 @@
+/* transport.h - the contract between the engine and a transport.
+ *
+ *   engine --- link: a ring of messages, two counters that only grow ---> engine of the peer
+ *
+ * A transport connects one rank to its peers and gives it two ends per peer and channel: one to send,
+ * one to receive.  A *memory* transport (shm.c) places cells, slots and counters where both sides can
+ * load and store, and the engine does all the rest with the inline functions below.  A *message*
+ * transport keeps a copy of the ring on each side and makes the counters true (hooks commit, poll).
+ *
+ *   a message:  cell  [ seq | signature | bytes | detail | payload up to 48 B ]     one cache line
+ *                     [ payload up to CELL_PAYLOAD: from the second line on ]
+ *               slot  [ payload above CELL_PAYLOAD ]      slot (p mod LINK_SLOTS), announced by cell p
+ *
+ * Invariants, with p = messages sent and c = messages received on a link, both 64-bit, never reset:
+ *   c <= p <= c + LINK_CELLS, and a message that uses a slot is sent only when p < c + LINK_SLOTS.
+ *   cell p mod LINK_CELLS holds seq == (uint32_t)(p + 1) once message p is complete.
+ */
+#ifndef TRANSPORT_H
+#define TRANSPORT_H
+
+#include "base.h"
+
+#include <stdatomic.h>
+
+enum {
+    LINK_CELLS = 16,       /* messages in flight on a link that fit into cells */
+    LINK_SLOTS = 4,        /* messages in flight that need a slot; also what plans are proven with */
+    CELL_INLINE = 48,      /* payload that travels in the same cache line as the counter */
+    CELL_PAYLOAD = 2048,   /* payload that a cell holds */
+    CELL_STRIDE = 64 + CELL_PAYLOAD,
+    LINK_CHANNELS = 5,     /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
+    LINK_CHANNEL_P2P = 4,
+    BOARD_BYTES = 4096,    /* per rank, written by it, readable by all peers: the engine's */
+};
+
+/* Head of a cell.  The producer fills the rest, then stores seq with release; the consumer's acquire
+ * load of seq in link_arrived pairs with it. */
+struct link_cell {
+    _Atomic uint32_t seq;
+    uint32_t signature; /* of the operation, compared by the consumer */
+    uint32_t bytes;     /* of payload */
+    uint32_t detail;    /* for the engine: what a bare message means */
+    unsigned char payload[CELL_INLINE];
+};
+_Static_assert(sizeof(struct link_cell) == 64, "a cell head is one cache line");
+
+struct transport;
+
+/* One end of a link, owned by the rank that holds it; touched by its engine's thread only. */
+struct link {
+    unsigned char *cells;
+    unsigned char *slots;
+    _Atomic uint64_t *consumed; /* stored by the consumer (release), loaded by the producer (acquire) */
+    _Atomic uint32_t *bell;     /* the other end's doorbell: 1 while it sleeps */
+    uint64_t count;             /* messages sent (producer) or received (consumer) by this end */
+    uint64_t credit;            /* producer: last value seen in *consumed */
+    size_t slot_bytes;
+    struct transport *transport;
+    int peer;
+    int channel;
+    uint64_t pass; /* the engine's: last pass in which a job of a group used this link */
+};
+
+/* Where a buffer is, in a form that peers can resolve. */
+enum window_kind {
+    WINDOW_NONE,    /* private memory */
+    WINDOW_ABSENT,  /* there is no such buffer on this rank: nothing to resolve */
+    WINDOW_HEAP,    /* `at` is an offset into the shareable heap of the rank's process */
+    WINDOW_ADDRESS, /* `at` is an address, good inside the same process */
+    WINDOW_REFUSED, /* shareable or not, the rank does not want windows for this operation */
+};
+struct window_ref {
+    uint64_t kind;
+    uint64_t at;
+};
+
+struct transport_ops {
+    size_t size; /* sizeof this struct; new members are appended */
+    const char *name;
+    /* Fill in the end that sends to, or receives from, `peer` on `channel`. */
+    void (*link)(struct transport *t, int peer, int channel, bool is_producer, struct link *out);
+    /* The board of a rank (own: writable), BOARD_BYTES, or NULL when peer is not served. */
+    void *(*board)(struct transport *t, int rank);
+    /* The doorbell of a rank: own to sleep on, a peer's to ring. */
+    _Atomic uint32_t *(*bell)(struct transport *t, int rank);
+    /* Slow: false once the peer's process is gone (or it closed the transport). */
+    bool (*is_alive)(struct transport *t, int peer);
+    /* Whether peers may resolve refs: the same answer on every rank that opened together. */
+    bool (*has_windows)(struct transport *t);
+    /* Describe own memory [p, p + bytes): WINDOW_NONE when it is not shareable. */
+    struct window_ref (*window_ref)(struct transport *t, const void *p, size_t bytes);
+    /* Address here of `bytes` at a peer's ref; NULL when it lies outside what is mapped. */
+    void *(*window_map)(struct transport *t, int peer, struct window_ref ref, size_t bytes);
+    /* A name for messages: "pid 123 on host a". */
+    const char *(*peer_name)(struct transport *t, int peer);
+    /* Never blocks; takes a half-built one. */
+    void (*close)(struct transport *t);
+};
+
+struct transport {
+    const struct transport_ops *ops;
+};
+
+/* ---- the fast path of memory links ---- */
+
+static inline struct link_cell *link_cell_at(const struct link *l)
+{
+    return (struct link_cell *)(l->cells + (l->count & (LINK_CELLS - 1)) * (size_t)CELL_STRIDE);
+}
+
+/* Where the payload of the next message of `bytes` is written (producer) or stands (consumer). */
+static inline unsigned char *link_payload(const struct link *l, size_t bytes)
+{
+    struct link_cell *cell = link_cell_at(l);
+    if (bytes <= CELL_INLINE)
+        return cell->payload;
+    if (bytes <= CELL_PAYLOAD)
+        return (unsigned char *)cell + 64;
+    return l->slots + (l->count & (LINK_SLOTS - 1)) * l->slot_bytes;
+}
+
+/* Producer: room for one more message of `bytes`? */
+static inline bool link_has_room(struct link *l, size_t bytes)
+{
+    const uint64_t depth = bytes > CELL_PAYLOAD ? LINK_SLOTS : LINK_CELLS;
+    if (LIKELY(l->count - l->credit < depth))
+        return true;
+    /* Acquire: pairs with the release store in link_consume.  The consumer has read the payloads
+     * that this side is about to overwrite. */
+    l->credit = atomic_load_explicit(l->consumed, memory_order_acquire);
+    return l->count - l->credit < depth;
+}
+
+/* Consumer: has the next message arrived? */
+static inline bool link_arrived(const struct link *l)
+{
+    return atomic_load_explicit(&link_cell_at(l)->seq, memory_order_acquire) ==
+           (uint32_t)(l->count + 1);
+}
+
+/* Wake the other end if it sleeps; system call only then. */
+void link_ring(_Atomic uint32_t *bell);
+
+/* Producer: the payload is in place; publish it. */
+static inline void link_commit(struct link *l, uint32_t signature, size_t bytes, uint32_t detail)
+{
+    struct link_cell *cell = link_cell_at(l);
+    cell->signature = signature;
+    cell->bytes = (uint32_t)bytes;
+    cell->detail = detail;
+    /* Release: pairs with link_arrived. */
+    atomic_store_explicit(&cell->seq, (uint32_t)(l->count + 1), memory_order_release);
+    l->count++;
+    /* Relaxed, without a fence: a sleeper issues a barrier on all CPUs after it set its bell and
+     * before it looks at its links a last time (see wait.c), so one of both sides sees the other. */
+    if (UNLIKELY(atomic_load_explicit(l->bell, memory_order_relaxed) != 0))
+        link_ring(l->bell);
+}
+
+/* Consumer: the payload has been read; give the cell and slot back. */
+static inline void link_consume(struct link *l)
+{
+    l->count++;
+    /* Release: pairs with link_has_room. */
+    atomic_store_explicit(l->consumed, l->count, memory_order_release);
+    if (UNLIKELY(atomic_load_explicit(l->bell, memory_order_relaxed) != 0))
+        link_ring(l->bell);
+}
+
+#endif
