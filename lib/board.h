@@ -1,0 +1,38 @@
+/* board.h - what a rank shows its peers in the page that the transport shares: whether it lives, why
+ * it failed, and its last collectives, so that a rank that waits can tell a slow peer from one that
+ * called something else.  Each rank writes its own board only. */
+#ifndef BOARD_H
+#define BOARD_H
+
+#include "transport.h"
+
+enum board_state {
+    BOARD_LIVE,
+    BOARD_LEFT,   /* destroyed its communicator in order */
+    BOARD_FAILED, /* status and text say why */
+};
+
+/* One started collective.  seq is stored with release after the rest; 0 while it is rewritten. */
+struct board_call {
+    _Atomic uint64_t seq; /* 1 + sequence number; 0: none */
+    uint64_t count;
+    int32_t root;
+    int32_t op;
+    uint8_t coll;
+    uint8_t type;
+    uint8_t unused[6];
+};
+_Static_assert(sizeof(struct board_call) == 32, "shared struct");
+
+enum { BOARD_CALLS = 32, BOARD_TEXT = ERROR_TEXT_BYTES };
+
+struct board {
+    _Atomic uint32_t state; /* enum board_state; release after status and text */
+    int32_t status;
+    uint64_t unused[7];
+    struct board_call calls[BOARD_CALLS];
+    char text[BOARD_TEXT];
+};
+_Static_assert(sizeof(struct board) <= BOARD_BYTES, "a board fits into its page");
+
+#endif

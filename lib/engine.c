@@ -1,0 +1,279 @@
+/* engine.c - an engine's life, its runs, and how it breaks. */
+#include "engine.h"
+#include "mem.h"
+
+#include <sched.h>
+#include <string.h>
+
+/* Two vectors per rank that together exceed this no longer fit into the caches of a few cores, and
+ * streaming stores win (measured: 24 MiB for an L3 of 32 MiB). */
+enum { STREAM_BYTES = 24 << 20 };
+
+struct link *engine_link(struct engine *e, bool is_producer, int peer, int channel)
+{
+    return &e->links[((size_t)!is_producer * LINK_CHANNELS + (size_t)channel) * (size_t)e->nranks +
+                     (size_t)peer];
+}
+
+static void wire_links(struct engine *e)
+{
+    for (int produces = 0; produces < 2; produces++)
+        for (int channel = 0; channel < LINK_CHANNELS; channel++)
+            for (int peer = 0; peer < e->nranks; peer++)
+                e->transport->ops->link(e->transport, peer, channel, produces,
+                                        engine_link(e, produces, peer, channel));
+}
+
+enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t slot_bytes,
+                               struct engine **out)
+{
+    const size_t n = (size_t)nranks;
+    struct engine *e = mem_aligned(64, sizeof *e);
+    if (!e)
+        goto no_memory;
+    e->rank = rank;
+    e->nranks = nranks;
+    e->slot_bytes = slot_bytes;
+    e->stream_bytes = STREAM_BYTES;
+    e->pointers = n + 2;
+    e->boards = mem_calloc(n, sizeof(struct board *));
+    e->links = mem_calloc(2 * LINK_CHANNELS * n, sizeof *e->links);
+    e->dst = mem_calloc(e->pointers, sizeof *e->dst);
+    e->src = mem_calloc(e->pointers, sizeof *e->src);
+    e->peer_in = mem_calloc(n, sizeof *e->peer_in);
+    e->peer_out = mem_calloc(n, sizeof *e->peer_out);
+    if (!e->boards || !e->links || !e->dst || !e->src || !e->peer_in || !e->peer_out)
+        goto no_memory;
+    e->transport = t;
+    e->reduce = reduce_table_get();
+    for (int r = 0; r < nranks; r++)
+        e->boards[r] = t->ops->board(t, r);
+    e->board = e->boards[rank];
+    e->bell = t->ops->bell(t, rank);
+    wire_links(e);
+    wait_init();
+    *out = e;
+    return KOLO_OK;
+
+no_memory:
+    engine_destroy(e);
+    return fail(KOLO_ERR_NOMEM, "out of memory for the links of %d ranks", nranks);
+}
+
+void engine_destroy(struct engine *e)
+{
+    if (!e)
+        return;
+    if (e->transport) {
+        uint32_t live = BOARD_LIVE;
+        /* Release: what this rank has sent is visible before its goodbye. */
+        atomic_compare_exchange_strong_explicit(&e->board->state, &live, BOARD_LEFT,
+                                                memory_order_release, memory_order_relaxed);
+        for (int r = 0; r < e->nranks; r++)
+            link_ring(e->transport->ops->bell(e->transport, r));
+        e->transport->ops->close(e->transport);
+    }
+    mem_free(e->boards);
+    mem_free(e->links);
+    mem_free(e->dst);
+    mem_free(e->src);
+    mem_free(e->peer_in);
+    mem_free(e->peer_out);
+    mem_free(e->tmp);
+    mem_free(e);
+}
+
+/* ---- failing ---- */
+
+enum kolo_status engine_status(const struct engine *e)
+{
+    /* Acquire: pairs with the release in engine_break, so that the text is whole. */
+    return (enum kolo_status)atomic_load_explicit(&e->status, memory_order_acquire);
+}
+
+static void text_lock(const struct engine *e)
+{
+    struct engine *m = (struct engine *)(uintptr_t)e;
+    while (atomic_exchange_explicit(&m->text_lock, 1, memory_order_acquire) != 0)
+        sched_yield();
+}
+
+static void text_unlock(const struct engine *e)
+{
+    struct engine *m = (struct engine *)(uintptr_t)e;
+    atomic_store_explicit(&m->text_lock, 0, memory_order_release);
+}
+
+static void copy_text(char *out, size_t size, const char *from)
+{
+    const size_t n = strnlen(from, size - 1);
+    memcpy(out, from, n);
+    out[n] = 0;
+}
+
+void engine_text(const struct engine *e, char *out, size_t size)
+{
+    text_lock(e);
+    copy_text(out, size, e->text);
+    text_unlock(e);
+}
+
+void engine_note(struct engine *e)
+{
+    text_lock(e);
+    if (engine_status(e) == KOLO_OK)
+        copy_text(e->text, sizeof e->text, fail_text());
+    text_unlock(e);
+}
+
+enum kolo_status engine_break(struct engine *e, enum kolo_status status)
+{
+    text_lock(e);
+    const bool is_first = engine_status(e) == KOLO_OK;
+    if (is_first) {
+        copy_text(e->text, sizeof e->text, fail_text());
+        copy_text(e->board->text, sizeof e->board->text, fail_text());
+        e->board->status = status;
+        atomic_store_explicit(&e->status, (int)status, memory_order_release);
+        /* Release: pairs with check_boards of the peers. */
+        atomic_store_explicit(&e->board->state, BOARD_FAILED, memory_order_release);
+    }
+    text_unlock(e);
+    if (is_first)
+        for (int r = 0; r < e->nranks; r++)
+            link_ring(e->transport->ops->bell(e->transport, r));
+    return engine_status(e);
+}
+
+void engine_abort(struct engine *e)
+{
+    fail(KOLO_ERR_ABORTED, "kolo_comm_abort was called on rank %d", e->rank);
+    engine_break(e, KOLO_ERR_ABORTED);
+}
+
+/* ---- runs ---- */
+
+static void record_result(struct engine *e, const struct job *j, enum kolo_status status)
+{
+    *record_add(&e->record) = (struct record_event){
+        .ticks = record_ticks(),
+        .bytes = j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes,
+        .seq = (uint32_t)j->seq,
+        .root = j->call.root,
+        .kind = status == KOLO_OK ? RECORD_END : RECORD_FAIL,
+        .coll = (uint8_t)j->call.coll,
+        .type = (uint8_t)j->call.type,
+        .op = (uint8_t)j->call.op,
+        .status = status,
+    };
+}
+
+enum kolo_status engine_run_job(struct engine *e, struct job *j)
+{
+    TRY(engine_status(e));
+    const bool is_p2p = j->call.coll == KOLO_COLL_SEND || j->call.coll == KOLO_COLL_RECV;
+    j->next = NULL;
+    struct engine_run run = {e, is_p2p ? NULL : j, is_p2p ? j : NULL, KOLO_OK};
+    struct wait w = {0};
+    job_start(e, j);
+    while (j->phase != JOB_DONE && run.status == KOLO_OK) {
+        if (job_progress(e, j, &run.status))
+            wait_reset(&w, e);
+        else
+            wait_step(&w, &run, 1);
+    }
+    if (w.is_armed)
+        wait_disarm(&w, e);
+    record_result(e, j, run.status);
+    return run.status;
+}
+
+static struct link *p2p_link(struct engine *e, const struct job *j)
+{
+    return engine_link(e, j->call.coll == KOLO_COLL_SEND, j->call.root, LINK_CHANNEL_P2P);
+}
+
+/* One pass over the sends and receives; those that share a link go in order.  Done ones leave the
+ * list (their owner keeps its own). */
+static bool p2p_progress(struct engine *e, struct engine_run *run, uint64_t pass)
+{
+    bool moved = false;
+    for (struct job **at = &run->p2p; *at && run->status == KOLO_OK;) {
+        struct job *j = *at;
+        struct link *l = p2p_link(e, j);
+        if (l->pass != pass) {
+            moved |= job_progress(e, j, &run->status);
+            if (j->phase == JOB_DONE) {
+                record_result(e, j, KOLO_OK);
+                *at = j->next;
+                moved = true;
+                continue;
+            }
+            l->pass = pass;
+        }
+        at = &j->next;
+    }
+    return moved;
+}
+
+static bool collectives_progress(struct engine *e, struct engine_run *run)
+{
+    struct job *j = run->collectives;
+    bool moved = job_progress(e, j, &run->status);
+    while (run->status == KOLO_OK && j && j->phase == JOB_DONE) {
+        record_result(e, j, KOLO_OK);
+        run->collectives = j = j->next;
+        if (j)
+            job_start(e, j);
+        moved = true;
+    }
+    return moved;
+}
+
+static void run_start(struct engine_run *run)
+{
+    run->status = engine_status(run->engine);
+    if (run->status != KOLO_OK)
+        return;
+    if (run->collectives)
+        job_start(run->engine, run->collectives);
+    for (struct job *j = run->p2p; j; j = j->next)
+        job_start(run->engine, j);
+}
+
+static bool run_is_over(const struct engine_run *run)
+{
+    return run->status != KOLO_OK || (!run->collectives && !run->p2p);
+}
+
+enum kolo_status engine_run_all(struct engine_run *runs, size_t n)
+{
+    struct wait w = {0};
+    /* Passes are compared with what earlier runs left in the links: never repeat a number. */
+    static _Atomic uint64_t passes;
+    size_t left = n;
+    for (size_t i = 0; i < n; i++)
+        run_start(&runs[i]);
+    while (left > 0) {
+        const uint64_t pass = atomic_fetch_add_explicit(&passes, 1, memory_order_relaxed) + 1;
+        bool moved = false;
+        left = 0;
+        for (size_t i = 0; i < n; i++) {
+            struct engine_run *run = &runs[i];
+            if (run->status == KOLO_OK && run->collectives)
+                moved |= collectives_progress(run->engine, run);
+            if (run->status == KOLO_OK && run->p2p)
+                moved |= p2p_progress(run->engine, run, pass);
+            left += !run_is_over(run);
+        }
+        if (moved)
+            wait_reset(&w, runs[0].engine);
+        else if (left > 0)
+            wait_step(&w, runs, n);
+    }
+    if (w.is_armed)
+        wait_disarm(&w, runs[0].engine);
+    for (size_t i = 0; i < n; i++)
+        TRY(runs[i].status);
+    return KOLO_OK;
+}

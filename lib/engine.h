@@ -1,0 +1,235 @@
+/* engine.h - the machine that runs plans: one engine per communicator and rank.
+ *
+ *   job  = a plan bound to buffers (job_bind): layouts, piece size, rounds, signature
+ *   run  = engine_run: advance every lane of every job whose next operands are ready (exec.c);
+ *          when nothing moves, wait (wait.c); see errors, aborts and deadlines while waiting
+ *
+ * Thread rule: an engine is driven by one thread at a time (the caller's, or the worker while the
+ * caller keeps out).  engine_abort and the sticky status may be touched from any thread. */
+#ifndef ENGINE_H
+#define ENGINE_H
+
+#include "board.h"
+#include "plan.h"
+#include "record.h"
+#include "reduce.h"
+#include "transport.h"
+
+struct engine;
+
+/* A plan with its links resolved; owned by whoever compiled it, used by many jobs. */
+struct program {
+    const struct plan *plan; /* owned */
+    struct link **links;     /* per operand of the plan; NULL where it is not a link */
+    bool has_link_data;      /* some link message carries chunks */
+    unsigned window_needs;   /* PLAN_READS_PEERS, PLAN_WRITES_PEERS: of any rank's plan */
+};
+
+/* How chunks lie in a buffer, in elements: chunk c at c * block, the last ones cut off at total;
+ * or, when counts is set, counts[c] at displs[c]. */
+struct layout {
+    size_t block;
+    size_t total;
+    const size_t *counts;
+    const size_t *displs;
+};
+
+struct lane_state {
+    const struct plan_step *at;  /* next step */
+    const struct plan_step *end;
+    const struct plan_step *begin;
+    uint32_t round;
+    bool is_done;
+    const struct link *blocked;  /* what the next step waits for; for messages */
+    bool blocked_on_credit;
+};
+
+enum job_phase { JOB_ANNOUNCE_SEND, JOB_ANNOUNCE_RECEIVE, JOB_RUN, JOB_DONE };
+
+/* What the operation is, in the API's terms; for signatures, records and messages. */
+struct call {
+    enum kolo_coll coll;
+    int type;
+    int op;       /* enum kolo_op, or a custom handle */
+    int root;     /* rooted collectives; the peer for send and recv; else 0 */
+    size_t count; /* the API's count; for v-variants the sum or a hash that ranks share */
+};
+
+/* Owned by the communicator; recycled.  Fields above the line are set by the binder. */
+struct job {
+    struct call call;
+    struct program *program;
+    struct program *fallback; /* when the windows turn out not to be usable; NULL without windows */
+    unsigned char *base[3];   /* PLAN_IN, PLAN_OUT, PLAN_TMP */
+    struct layout layout[2];
+    size_t in_bytes, out_bytes; /* whole buffers, for windows */
+    const void *pre;            /* scalar of a pre-multiplied sum, or NULL */
+    bool is_v;                  /* chunks have their own lengths */
+    bool refuses_windows;       /* in place, with an algorithm that cannot do that over windows */
+    bool signs_length;          /* each link message signs its own chunk's length (to_all_v, p2p) */
+    uint64_t timeout_ns;
+    /* ---- */
+    enum job_phase phase;
+    int announced;
+    bool windows_ok;
+    bool saw_private;           /* some rank's buffer was in private memory */
+    size_t type_bytes;
+    size_t piece;      /* elements of a chunk per round */
+    size_t tmp_stride; /* bytes between chunks of scratch */
+    uint32_t rounds;
+    uint32_t signature;
+    uint64_t seq;
+    reduce_fn reduce;
+    double post_div;
+    bool stream;
+    int nlanes;
+    int lanes_left;
+    int lanes_room;
+    struct lane_state *lanes;
+    struct job *next; /* of the same engine in a group; or in the free list */
+};
+
+enum wait_mode { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD, WAIT_SLEEP };
+
+struct wait_policy {
+    uint64_t spin_ns;  /* pause and poll */
+    uint64_t yield_ns; /* then give the CPU away between polls */
+    bool may_sleep;    /* then sleep on the bell */
+};
+
+struct engine_counters {
+    uint64_t operations[KOLO_NCOLLS];
+    uint64_t bytes[KOLO_NCOLLS];
+    uint64_t yields;
+    uint64_t sleeps;
+    uint64_t window_operations;
+    uint64_t window_misses;
+};
+
+struct engine {
+    int rank;
+    int nranks;
+    struct transport *transport;  /* owned */
+    struct board *board;          /* own */
+    struct board **boards;        /* of all ranks */
+    _Atomic uint32_t *bell;       /* own */
+    struct link *links;           /* [direction][channel][peer]; direction 0 sends */
+    const struct reduce_table *reduce;
+    struct wait_policy wait;
+    bool has_windows;             /* agreed by all ranks */
+    size_t slot_bytes;
+    size_t stream_bytes;          /* operations that touch more than this use streaming stores */
+    uint64_t seq;                 /* collectives started */
+    uint32_t window_skip;         /* operations that will not try windows (see job_start) */
+    uint32_t window_backoff;
+    /* scratch of the running step: pointers of its operands; nranks + 2 each */
+    void **dst;
+    const void **src;
+    size_t pointers;              /* room in dst and src */
+    void **peer_in;               /* windows of the running job, by rank */
+    void **peer_out;
+    unsigned char *tmp;
+    size_t tmp_bytes;
+    struct engine_counters counters;
+    struct record record;
+    char name[32];
+
+    _Atomic int abort_requested;
+    _Atomic int status;           /* sticky enum kolo_status; text is valid once it is set */
+    _Atomic int text_lock;        /* spin lock of text: writers are rare */
+    char text[ERROR_TEXT_BYTES];
+};
+
+enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t slot_bytes,
+                               struct engine **out);
+/* Also closes the transport (on success of create).  Says goodbye to the peers.  Takes NULL. */
+void engine_destroy(struct engine *e);
+
+struct link *engine_link(struct engine *e, bool is_producer, int peer, int channel);
+
+/* plan is owned by the program on success. */
+enum kolo_status program_compile(struct engine *e, struct plan *plan, struct program **out);
+void program_destroy(struct program *p); /* takes NULL */
+
+struct job *job_create(void);
+void job_destroy(struct job *j); /* takes NULL */
+/* Make a job ready to start; sizes lanes and scratch.  Errors: NOMEM; nothing is changed then. */
+enum kolo_status job_prepare(struct engine *e, struct job *j);
+
+/* One engine's part of a run: its jobs.  Collectives run in list order, one at a time; sends and
+ * receives of the list all at the same time, those of one link in order. */
+struct engine_run {
+    struct engine *engine;
+    struct job *collectives; /* linked by next */
+    struct job *p2p;
+    enum kolo_status status;
+};
+
+/* Run one prepared job to its end. */
+enum kolo_status engine_run_job(struct engine *e, struct job *j);
+/* Run all jobs of several engines together in this thread; statuses per engine, the first error is
+ * returned. */
+enum kolo_status engine_run_all(struct engine_run *runs, size_t n);
+
+/* ---- failing ---- */
+
+/* The engine is broken from now on: keep `status` with the thread's fail_text(), tell the peers.
+ * The first one wins.  Returns the sticky status. */
+enum kolo_status engine_break(struct engine *e, enum kolo_status status);
+enum kolo_status engine_status(const struct engine *e);
+/* A copy of the sticky text. */
+void engine_text(const struct engine *e, char *out, size_t size);
+/* Remember the text of a failed call (not sticky). */
+void engine_note(struct engine *e);
+void engine_abort(struct engine *e);
+
+/* Text of a call: "all_reduce(count 4, f32, sum) as operation 7". */
+void call_text(const struct call *c, uint64_t seq, char *out, size_t size);
+
+/* ---- inside the engine: exec.c, wait.c ---- */
+
+enum wait_phase { PHASE_SPIN, PHASE_YIELD, PHASE_SLEEP };
+
+/* State of one call of engine_run_*, on its stack. */
+struct wait {
+    uint64_t passes;        /* without progress */
+    uint64_t stalled_ns;    /* when this stall was first timed; 0: not yet */
+    uint64_t began_ns;      /* when the run first had to wait long enough to look at a clock */
+    uint64_t next_check_ns;
+    uint64_t next_alive_ns;
+    enum wait_phase phase;
+    bool is_armed;          /* the bell is set: poll once more, then sleep */
+};
+
+/* By ranks and CPUs of this machine, and the options KOLO_WAIT and KOLO_SPIN_US. */
+struct wait_policy wait_policy_choose(int nranks_here, int ncpus, bool shares_cpu);
+/* Once per process, before the first engine: lets sleepers order themselves against wakers. */
+void wait_init(void);
+/* Nothing moved in a pass over the jobs of `runs`: give time away, and look for reasons to end.
+ * An error has broken the engine that it concerns, and is in its run's status. */
+void wait_step(struct wait *w, struct engine_run *runs, size_t n);
+void wait_disarm(struct wait *w, struct engine *e);
+/* Something moved. */
+static inline void wait_reset(struct wait *w, struct engine *e)
+{
+    w->passes = 0;
+    w->stalled_ns = 0;
+    if (UNLIKELY(w->is_armed))
+        wait_disarm(w, e);
+}
+
+/* Piece size, rounds and scratch of the program that the job runs now. */
+void job_shape(struct engine *e, struct job *j);
+uint32_t call_signature(const struct call *c, uint64_t seq);
+/* Whether two ranks' calls of one sequence number are the same operation. */
+bool call_matches(const struct call *a, const struct call *b);
+/* The call that a board shows for a sequence number; false when it shows none (not yet, or no
+ * longer). */
+bool board_find(const struct board *b, uint64_t seq, struct call *out);
+void board_publish(struct board *b, uint64_t seq, const struct call *c);
+
+/* One pass over a job; true when something moved.  Sets *status on a mismatch. */
+bool job_progress(struct engine *e, struct job *j, enum kolo_status *status);
+void job_start(struct engine *e, struct job *j);
+
+#endif

@@ -1,0 +1,49 @@
+/* record.h - the flight recorder: a ring of the last operations, always on.  Written by the thread
+ * that drives the engine; read by kolo_record_dump. */
+#ifndef RECORD_H
+#define RECORD_H
+
+#include "base.h"
+
+enum record_kind { RECORD_START, RECORD_END, RECORD_FAIL };
+
+struct record_event {
+    uint64_t ticks; /* CPU time stamp counter */
+    uint64_t bytes;
+    uint32_t seq;   /* low bits of the sequence number */
+    int32_t root;
+    uint8_t kind;
+    uint8_t coll;
+    uint8_t type;
+    uint8_t op;
+    int32_t status;
+};
+_Static_assert(sizeof(struct record_event) == 32, "two events a cache line");
+
+enum { RECORD_EVENTS = 512 };
+
+struct record {
+    uint64_t next; /* events written */
+    struct record_event events[RECORD_EVENTS];
+};
+
+#if defined(__x86_64__)
+static inline uint64_t record_ticks(void)
+{
+    return __builtin_ia32_rdtsc();
+}
+#else
+static inline uint64_t record_ticks(void)
+{
+    return now_ns();
+}
+#endif
+
+static inline struct record_event *record_add(struct record *r)
+{
+    return &r->events[r->next++ % RECORD_EVENTS];
+}
+
+void record_print(const struct record *r, struct text *out);
+
+#endif
