@@ -1,0 +1,297 @@
+/* api_group.c - groups: calls between begin and end are collected per thread, then run together.
+ * Operations of one communicator form a batch; batches with streams go to their workers, the others
+ * run on this thread, all at the same time. */
+#include "api.h"
+#include "mem.h"
+
+#include <string.h>
+
+/* The thread's open group.  Operations are linked by `next` in order of issue. */
+static _Thread_local struct {
+    int depth;
+    enum kolo_status status; /* of the first call that failed */
+    struct operation *first;
+    struct operation **tail;
+    size_t n;
+} group;
+
+bool group_is_open(void)
+{
+    return group.depth > 0;
+}
+
+void group_add(struct operation *op)
+{
+    if (!group.first)
+        group.tail = &group.first;
+    op->next = NULL;
+    *group.tail = op;
+    group.tail = &op->next;
+    group.n++;
+}
+
+enum kolo_status group_fail(enum kolo_status status)
+{
+    if (group.depth > 0 && group.status == KOLO_OK)
+        group.status = status;
+    return status;
+}
+
+enum kolo_status kolo_group_begin(void)
+{
+    if (group.depth == 0) {
+        group.first = NULL;
+        group.n = 0;
+        group.status = KOLO_OK;
+    }
+    group.depth++;
+    return KOLO_OK;
+}
+
+static void give_all(struct operation *op)
+{
+    while (op) {
+        struct operation *next = op->next;
+        operation_give(op);
+        op = next;
+    }
+}
+
+/* ---- a rank's exchange with itself: copied here, no link is needed ---- */
+
+static bool is_to_self(const struct operation *op)
+{
+    return coll_is_p2p(op->job.call.coll) && op->job.call.root == op->comm->rank;
+}
+
+/* The first self-receive of the same communicator behind any place in the list. */
+static struct operation **find_partner(struct operation **list, const struct operation *send)
+{
+    for (struct operation **at = list; *at; at = &(*at)->next)
+        if (is_to_self(*at) && (*at)->comm == send->comm && (*at)->job.call.coll == KOLO_COLL_RECV)
+            return at;
+    return NULL;
+}
+
+static enum kolo_status pair_check(const struct operation *send, const struct operation *recv)
+{
+    const struct call *a = &send->job.call, *b = &recv->job.call;
+    if (a->count == b->count && a->type == b->type)
+        return KOLO_OK;
+    fail(KOLO_ERR_MISMATCH, "send to itself of count %zu, type %d meets a receive of count %zu, type %d",
+         a->count, a->type, b->count, b->type);
+    return KOLO_ERR_MISMATCH;
+}
+
+struct self_pair {
+    struct operation *send;
+    struct operation *recv;
+};
+
+/* Take the pairs out of the group's list. */
+static enum kolo_status take_self_pairs(struct self_pair *pairs, size_t *n)
+{
+    for (struct operation **at = &group.first; *at;) {
+        struct operation *op = *at;
+        if (!is_to_self(op) || op->job.call.coll != KOLO_COLL_SEND) {
+            at = &op->next;
+            continue;
+        }
+        struct operation **partner = find_partner(&group.first, op);
+        if (!partner)
+            return fail(KOLO_ERR_USAGE, "a send of rank %d to itself has no receive in its group",
+                        op->comm->rank);
+        TRY(pair_check(op, *partner));
+        pairs[(*n)++] = (struct self_pair){op, *partner};
+        struct operation *recv = *partner;
+        *partner = recv->next;
+        for (at = &group.first; *at != op;)
+            at = &(*at)->next;
+        *at = op->next;
+    }
+    for (struct operation *op = group.first; op; op = op->next)
+        if (is_to_self(op))
+            return fail(KOLO_ERR_USAGE, "a receive of rank %d from itself has no send in its group",
+                        op->comm->rank);
+    return KOLO_OK;
+}
+
+static enum kolo_status copy_work(struct work *w)
+{
+    struct operation *op = (struct operation *)w;
+    if (op->job.call.count > 0)
+        memmove(op->recv, op->send, op->job.call.count * kolo_type_size(op->job.call.type));
+    return KOLO_OK;
+}
+
+static void copy_finish(struct work *w, enum kolo_status status)
+{
+    (void)status;
+    operation_give((struct operation *)w);
+}
+
+/* At once, or as work of the stream (of both, when they differ). */
+static enum kolo_status run_self_pair(const struct self_pair *p)
+{
+    struct operation *op = p->send;
+    struct kolo_comm *comm = op->comm;
+    op->recv = p->recv->recv;
+    struct kolo_stream *streams[2] = {op->stream, p->recv->stream};
+    operation_give(p->recv);
+    if (!streams[0] && !streams[1]) {
+        copy_work(&op->work);
+        operation_give(op);
+        return KOLO_OK;
+    }
+    size_t n = 0;
+    for (int i = 0; i < 2; i++)
+        if (streams[i] && (n == 0 || streams[0] != streams[i]))
+            streams[n++] = streams[i];
+    enum kolo_status status = KOLO_OK;
+    if (!comm->worker)
+        status = worker_create(comm->name, &comm->worker);
+    op->work.run = copy_work;
+    op->work.finish = copy_finish;
+    if (status == KOLO_OK)
+        status = worker_submit_many(comm->worker, &op->work, streams, n);
+    if (status != KOLO_OK)
+        operation_give(op);
+    return status;
+}
+
+/* ---- running the rest ---- */
+
+/* Cut the list into batches, one per communicator, in order of first appearance. */
+static size_t make_batches(struct operation *list, struct operation **batches)
+{
+    size_t n = 0;
+    while (list) {
+        struct operation *op = list;
+        list = op->next;
+        op->next = NULL;
+        size_t i = 0;
+        while (i < n && batches[i]->comm != op->comm)
+            i++;
+        if (i == n) {
+            batches[n++] = op;
+            continue;
+        }
+        struct operation *last = batches[i];
+        while (last->next)
+            last = last->next;
+        last->next = op;
+    }
+    return n;
+}
+
+static bool has_stream(const struct operation *batch)
+{
+    for (; batch; batch = batch->next)
+        if (batch->stream)
+            return true;
+    return false;
+}
+
+static bool all_have_streams(const struct operation *batch)
+{
+    for (; batch; batch = batch->next)
+        if (!batch->stream)
+            return false;
+    return true;
+}
+
+/* Batches of this thread: bind all, then run them all at the same time. */
+static enum kolo_status run_here(struct operation **batches, size_t n, struct engine_run *runs)
+{
+    enum kolo_status first = KOLO_OK;
+    for (size_t i = 0; i < n; i++) {
+        comm_quiet(batches[i]->comm);
+        for (struct operation *op = batches[i]; op; op = op->next) {
+            const enum kolo_status status = operation_bind(op);
+            if (status != KOLO_OK)
+                first = engine_break(op->comm->engine, status);
+        }
+        comm_fill_run(&runs[i], batches[i]);
+    }
+    const enum kolo_status status = engine_run_all(runs, n);
+    return first != KOLO_OK ? first : status;
+}
+
+static enum kolo_status run_batches(struct operation **batches, size_t n, struct engine_run *runs)
+{
+    enum kolo_status first = KOLO_OK;
+    size_t here = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct operation *batch = batches[i];
+        if (!has_stream(batch)) {
+            batches[here++] = batch;
+            continue;
+        }
+        struct kolo_comm *comm = batch->comm;
+        const bool must_wait = !all_have_streams(batch);
+        enum kolo_status status = comm_submit(batch);
+        if (status != KOLO_OK) {
+            engine_note(comm->engine);
+            give_all(batch);
+        } else if (must_wait) {
+            worker_drain(comm->worker);
+            status = engine_status(comm->engine);
+        }
+        first = first != KOLO_OK ? first : status;
+    }
+    if (here > 0) {
+        const enum kolo_status status = run_here(batches, here, runs);
+        first = first != KOLO_OK ? first : status;
+        for (size_t i = 0; i < here; i++)
+            give_all(batches[i]);
+    }
+    return first;
+}
+
+static enum kolo_status run_group(void)
+{
+    const size_t n = group.n;
+    struct operation **batches = mem_calloc(n, sizeof(struct operation *));
+    struct engine_run *runs = mem_calloc(n, sizeof *runs);
+    struct self_pair *pairs = mem_calloc(n, sizeof *pairs);
+    size_t npairs = 0;
+    enum kolo_status status =
+        batches && runs && pairs ? KOLO_OK : fail(KOLO_ERR_NOMEM, "out of memory for a group");
+    if (status == KOLO_OK)
+        status = take_self_pairs(pairs, &npairs);
+    if (status != KOLO_OK) {
+        engine_note(group.first ? group.first->comm->engine : pairs[0].send->comm->engine);
+        give_all(group.first);
+        for (size_t i = 0; i < npairs; i++) {
+            operation_give(pairs[i].send);
+            operation_give(pairs[i].recv);
+        }
+    } else {
+        for (size_t i = 0; i < npairs; i++) {
+            const enum kolo_status copied = run_self_pair(&pairs[i]);
+            status = status != KOLO_OK ? status : copied;
+        }
+        const enum kolo_status ran = run_batches(batches, make_batches(group.first, batches), runs);
+        status = status != KOLO_OK ? status : ran;
+    }
+    mem_free(batches);
+    mem_free(runs);
+    mem_free(pairs);
+    return status;
+}
+
+enum kolo_status kolo_group_end(void)
+{
+    if (group.depth == 0)
+        return fail(KOLO_ERR_USAGE, "group_end without group_begin");
+    if (--group.depth > 0)
+        return KOLO_OK;
+    enum kolo_status status = group.status;
+    if (status != KOLO_OK)
+        give_all(group.first);
+    else if (group.n > 0)
+        status = run_group();
+    group.first = NULL;
+    group.n = 0;
+    return status;
+}

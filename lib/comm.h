@@ -1,0 +1,99 @@
+/* comm.h - the communicator: glue that knows engine, plans, bootstrap and worker at once.
+ *
+ *   operation = a checked call on its way: api.c fills it, comm_run / the worker binds and runs it
+ */
+#ifndef COMM_H
+#define COMM_H
+
+#include "engine.h"
+#include "stream.h"
+#include "tune.h"
+
+#include <pthread.h>
+
+/* A checked call; lives in its communicator and is recycled. */
+struct operation {
+    struct work work; /* first: the worker hands this back */
+    struct job job;
+    struct kolo_comm *comm;
+    const void *send;
+    void *recv;
+    size_t *counts; /* 4 * nranks, made on first use by a v-variant: send counts, send displs, ... */
+    unsigned char scalar[8]; /* of a pre-multiplied sum */
+    bool has_scalar;
+    bool is_in_place;
+    struct kolo_stream *stream;
+    struct operation *next; /* of one communicator's batch; or in the free list */
+};
+
+struct custom_op {
+    bool is_used;
+    int type;
+    unsigned char scalar[8];
+};
+
+struct program_entry {
+    uint32_t key; /* 0: empty */
+    struct program *program;
+};
+
+struct registration {
+    void *ptr;
+    size_t bytes;
+    struct registration *next;
+};
+
+struct kolo_comm {
+    struct engine *engine;
+    struct worker *worker;      /* made with the first operation on a stream */
+    int rank;
+    int nranks;
+    bool deterministic;
+    uint64_t timeout_ns;
+    int64_t setup_timeout_ms;
+    char name[32];
+    char *plan_file;
+    struct tune tune;
+    /* Compiled plans by collective, algorithm and root: open addressing, a power of two.  Touched by
+     * the thread that drives the engine. */
+    struct program_entry *programs;
+    size_t programs_room;
+    size_t nprograms;
+    struct program **loaded;    /* of the user's plan file */
+    size_t nloaded;
+    struct custom_op *custom;
+    int ncustom;
+    struct registration *registered;
+    struct operation *inline_op; /* for blocking calls: no lock */
+    pthread_mutex_t lock;        /* guards spare */
+    struct operation *spare;     /* free list for operations on streams and in groups */
+};
+
+/* Take an operation for a call that is not blocking; give it back. */
+enum kolo_status operation_take(struct kolo_comm *comm, struct operation **out);
+void operation_give(struct operation *op);
+
+/* Bind (program, job) in the thread that drives the engine. */
+enum kolo_status operation_bind(struct operation *op);
+/* In order behind what the worker has, on the calling thread. */
+enum kolo_status comm_run(struct operation *op);
+/* On the worker: the batch is linked by `next`; operations are given back when done. */
+enum kolo_status comm_submit(struct operation *batch);
+/* Bind and run a batch of one communicator in this thread. */
+enum kolo_status comm_run_batch(struct operation *batch);
+/* Split a batch into the lists of an engine run. */
+void comm_fill_run(struct engine_run *run, struct operation *batch);
+void comm_quiet(struct kolo_comm *comm);
+
+/* The largest buffer of a rank in bytes, as tables and the tuner count. */
+size_t operation_bytes(enum kolo_coll coll, size_t count, size_t type_bytes, int nranks);
+
+/* comm_plan.c */
+enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *algo,
+                              enum kolo_coll coll, int root, struct program **out);
+enum kolo_status comm_load_plans(struct kolo_comm *comm, const char *path);
+void comm_programs_destroy(struct kolo_comm *comm);
+/* The loaded plan that serves a collective and root, or NULL. */
+struct program *comm_loaded_program(struct kolo_comm *comm, enum kolo_coll coll, int root);
+
+#endif

@@ -1,0 +1,306 @@
+/* operation.c - from a checked request to a job on the engine: layouts, algorithm, and the three ways
+ * to run: at once on the caller's thread, on the communicator's worker, or with a group. */
+#include "api.h"
+#include "log.h"
+#include "mem.h"
+
+#include <string.h>
+
+/* ---- life ---- */
+
+enum kolo_status operation_take(struct kolo_comm *comm, struct operation **out)
+{
+    pthread_mutex_lock(&comm->lock);
+    struct operation *op = comm->spare;
+    if (op)
+        comm->spare = op->next;
+    pthread_mutex_unlock(&comm->lock);
+    if (!op)
+        op = mem_calloc(1, sizeof *op);
+    if (!op)
+        return fail(KOLO_ERR_NOMEM, "out of memory for an operation");
+    op->comm = comm;
+    op->next = NULL;
+    *out = op;
+    return KOLO_OK;
+}
+
+void operation_give(struct operation *op)
+{
+    struct kolo_comm *comm = op->comm;
+    pthread_mutex_lock(&comm->lock);
+    op->next = comm->spare;
+    comm->spare = op;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+/* Counts and displacements are the caller's only until the call returns. */
+static void copy_row(size_t *counts_out, size_t *displs_out, const size_t *counts,
+                     const size_t *displs, int n)
+{
+    size_t at = 0;
+    for (int r = 0; r < n; r++) {
+        counts_out[r] = counts[r];
+        displs_out[r] = displs ? displs[r] : at;
+        at += counts[r];
+    }
+}
+
+static enum kolo_status copy_counts(struct operation *op, const struct request *q)
+{
+    const size_t n = (size_t)q->comm->nranks;
+    if (!op->counts)
+        op->counts = mem_calloc(4 * n, sizeof *op->counts);
+    if (!op->counts)
+        return fail(KOLO_ERR_NOMEM, "out of memory for the counts of %zu ranks", n);
+    if (q->send_counts)
+        copy_row(op->counts, op->counts + n, q->send_counts, q->send_displs, (int)n);
+    if (q->recv_counts)
+        copy_row(op->counts + 2 * n, op->counts + 3 * n, q->recv_counts, q->recv_displs, (int)n);
+    return KOLO_OK;
+}
+
+static enum kolo_status fill(struct operation *op, const struct request *q)
+{
+    op->job.call = q->call;
+    op->send = q->send;
+    op->recv = q->recv;
+    op->stream = q->stream;
+    op->has_scalar = coll_reduces(q->call.coll) && q->call.op >= KOLO_OP_FIRST_CUSTOM;
+    if (op->has_scalar)
+        memcpy(op->scalar, q->comm->custom[q->call.op - KOLO_OP_FIRST_CUSTOM].scalar,
+               sizeof op->scalar);
+    return coll_is_v(q->call.coll) ? copy_counts(op, q) : KOLO_OK;
+}
+
+/* ---- binding ---- */
+
+size_t operation_bytes(enum kolo_coll coll, size_t count, size_t type_bytes, int nranks)
+{
+    switch (coll) {
+    case KOLO_COLL_REDUCE_SCATTER:
+    case KOLO_COLL_ALL_GATHER:
+    case KOLO_COLL_ALL_TO_ALL:
+    case KOLO_COLL_GATHER:
+    case KOLO_COLL_SCATTER:
+        return count * type_bytes * (size_t)nranks;
+    default:
+        return count * type_bytes;
+    }
+}
+
+static void layout_plain(struct job *j, size_t n)
+{
+    const size_t count = j->call.count;
+    const struct layout one = {count, count, NULL, NULL}, many = {count, count * n, NULL, NULL};
+    switch (j->call.coll) {
+    case KOLO_COLL_REDUCE_SCATTER:
+    case KOLO_COLL_SCATTER:
+        j->layout[0] = many;
+        j->layout[1] = one;
+        break;
+    case KOLO_COLL_ALL_GATHER:
+    case KOLO_COLL_GATHER:
+        j->layout[0] = one;
+        j->layout[1] = many;
+        break;
+    case KOLO_COLL_ALL_TO_ALL:
+        j->layout[0] = j->layout[1] = many;
+        break;
+    default:
+        j->layout[0] = j->layout[1] = one;
+    }
+}
+
+static void layout_v(struct operation *op)
+{
+    struct job *j = &op->job;
+    const size_t n = (size_t)op->comm->nranks, r = (size_t)op->comm->rank;
+    const size_t *c = op->counts;
+    j->layout[0] = (struct layout){0, 0, c, c + n};
+    j->layout[1] = (struct layout){0, 0, c + 2 * n, c + 3 * n};
+    if (j->call.coll == KOLO_COLL_REDUCE_SCATTER_V)
+        j->layout[1] = (struct layout){c[r], c[r], NULL, NULL};
+    if (j->call.coll == KOLO_COLL_ALL_GATHER_V)
+        j->layout[0] = (struct layout){c[2 * n + r], c[2 * n + r], NULL, NULL};
+}
+
+static void bind_buffers(struct operation *op)
+{
+    struct job *j = &op->job;
+    const enum kolo_coll coll = j->call.coll;
+    const size_t n = (size_t)op->comm->nranks;
+    /* Streams of bytes have no owner in a plan: a buffer that is only read is never written. */
+    j->base[PLAN_IN] = (unsigned char *)(uintptr_t)op->send;
+    j->base[PLAN_OUT] = op->recv;
+    j->base[PLAN_TMP] = NULL;
+    if (coll == KOLO_COLL_BROADCAST && j->call.root == op->comm->rank && !op->recv)
+        j->base[PLAN_OUT] = j->base[PLAN_IN];
+    j->is_v = coll_is_v(coll) || coll_is_p2p(coll);
+    j->signs_length = coll == KOLO_COLL_ALL_TO_ALL_V || coll_is_p2p(coll);
+    if (coll_is_v(coll))
+        layout_v(op);
+    else
+        layout_plain(j, n);
+    const size_t size = kolo_type_size(j->call.type);
+    j->in_bytes = j->layout[0].total * size;
+    j->out_bytes = j->layout[1].total * size;
+    j->pre = op->has_scalar ? op->scalar : NULL;
+    j->timeout_ns = op->comm->timeout_ns;
+}
+
+static enum kolo_status bind_program(struct operation *op)
+{
+    struct kolo_comm *comm = op->comm;
+    struct job *j = &op->job;
+    const enum kolo_coll coll = j->call.coll;
+    const bool has_root = coll_has_root(coll) || coll_is_p2p(coll);
+    const int root = has_root ? j->call.root : 0;
+    j->fallback = NULL;
+    j->refuses_windows = false;
+    if (UNLIKELY(comm->nloaded > 0)) {
+        j->program = comm_loaded_program(comm, coll, root);
+        if (j->program)
+            return KOLO_OK;
+    }
+    const size_t bytes = operation_bytes(coll, j->call.count, kolo_type_size(j->call.type), comm->nranks);
+    const bool may_window = !j->pre && bytes > 0 && !j->is_v;
+    const struct plan_algo *algo = tune_choose(&comm->tune, coll, bytes, may_window);
+    TRY(comm_program(comm, algo, coll, root, &j->program));
+    if (algo && (algo->flags & ALGO_WINDOW)) {
+        const struct plan_algo *other = tune_choose(&comm->tune, coll, bytes, false);
+        TRY(comm_program(comm, other, coll, root, &j->fallback));
+        j->refuses_windows = (algo->flags & ALGO_NOT_IN_PLACE) && op->send == op->recv;
+    }
+    return KOLO_OK;
+}
+
+enum kolo_status operation_bind(struct operation *op)
+{
+    bind_buffers(op);
+    TRY(bind_program(op));
+    return job_prepare(op->comm->engine, &op->job);
+}
+
+/* ---- running ---- */
+
+void comm_quiet(struct kolo_comm *comm)
+{
+    if (UNLIKELY(comm->worker && !worker_is_idle(comm->worker)))
+        worker_drain(comm->worker);
+}
+
+enum kolo_status comm_run(struct operation *op)
+{
+    comm_quiet(op->comm);
+    const enum kolo_status status = operation_bind(op);
+    if (UNLIKELY(status != KOLO_OK)) {
+        engine_note(op->comm->engine);
+        return status;
+    }
+    return engine_run_job(op->comm->engine, &op->job);
+}
+
+void comm_fill_run(struct engine_run *run, struct operation *batch)
+{
+    struct job **collectives = &run->collectives, **p2p = &run->p2p;
+    run->engine = batch->comm->engine;
+    run->status = KOLO_OK;
+    for (struct operation *op = batch; op; op = op->next) {
+        struct job ***tail = coll_is_p2p(op->job.call.coll) ? &p2p : &collectives;
+        **tail = &op->job;
+        *tail = &op->job.next;
+    }
+    *collectives = *p2p = NULL;
+}
+
+enum kolo_status comm_run_batch(struct operation *batch)
+{
+    for (struct operation *op = batch; op; op = op->next) {
+        const enum kolo_status status = operation_bind(op);
+        if (status != KOLO_OK) {
+            /* Other ranks have started this group: nothing short of breaking ends it for them. */
+            return engine_break(op->comm->engine, status);
+        }
+    }
+    struct engine_run run;
+    comm_fill_run(&run, batch);
+    return engine_run_all(&run, 1);
+}
+
+static enum kolo_status work_run(struct work *w)
+{
+    struct operation *op = (struct operation *)w;
+    log_set_rank(op->comm->rank);
+    return comm_run_batch(op);
+}
+
+static void work_finish(struct work *w, enum kolo_status status)
+{
+    (void)status; /* the stream and the engine keep it */
+    for (struct operation *op = (struct operation *)w; op;) {
+        struct operation *next = op->next;
+        operation_give(op);
+        op = next;
+    }
+}
+
+/* The different streams of a batch; n at most the length of the batch. */
+static size_t list_streams(struct operation *batch, struct kolo_stream **streams, size_t room)
+{
+    size_t n = 0;
+    for (struct operation *op = batch; op; op = op->next) {
+        bool is_known = !op->stream;
+        for (size_t i = 0; i < n; i++)
+            is_known |= streams[i] == op->stream;
+        if (!is_known && n < room)
+            streams[n++] = op->stream;
+    }
+    return n;
+}
+
+enum kolo_status comm_submit(struct operation *batch)
+{
+    enum { MOST_STREAMS = 64 };
+    struct kolo_comm *comm = batch->comm;
+    struct kolo_stream *streams[MOST_STREAMS];
+    if (!comm->worker)
+        TRY(worker_create(comm->name, &comm->worker));
+    batch->work.run = work_run;
+    batch->work.finish = work_finish;
+    if (!batch->next)
+        return worker_submit(comm->worker, &batch->work, batch->stream);
+    const size_t n = list_streams(batch, streams, MOST_STREAMS);
+    return worker_submit_many(comm->worker, &batch->work, streams, n);
+}
+
+enum kolo_status request_launch(const struct request *q)
+{
+    struct kolo_comm *comm = q->comm;
+    enum kolo_status status;
+    if (LIKELY(!q->stream && !group_is_open())) {
+        status = fill(comm->inline_op, q);
+        return status == KOLO_OK ? comm_run(comm->inline_op) : status;
+    }
+    struct operation *op;
+    status = operation_take(comm, &op);
+    if (status == KOLO_OK) {
+        status = fill(op, q);
+        if (status != KOLO_OK)
+            operation_give(op);
+    }
+    if (status != KOLO_OK) {
+        engine_note(comm->engine);
+        return group_fail(status);
+    }
+    if (group_is_open()) {
+        group_add(op);
+        return KOLO_OK;
+    }
+    status = comm_submit(op);
+    if (status != KOLO_OK) {
+        engine_note(comm->engine);
+        operation_give(op);
+    }
+    return status;
+}

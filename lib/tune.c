@@ -1,0 +1,173 @@
+/* tune.c - a cost model in five numbers, and the lower envelope that it gives.
+ *
+ *   ns = hops * hand_over + messages * pieces * message + bytes touched * per_byte
+ *
+ * With more ranks than CPUs a hand-over waits for the other ranks of the CPU, and their work adds up
+ * on it.  The numbers are of one machine with shared memory (bench/README of the measurements: the
+ * decision log in lib/README.md); they place the crossings, they do not promise times. */
+#include "tune.h"
+#include "cfg.h"
+
+#include <string.h>
+
+#define HAND_OVER_NS 130.0         /* flag and line from core to core, with the engine's step */
+#define HAND_OVER_CROWDED_NS 2400.0 /* sched_yield to another rank of the same CPU */
+#define MESSAGE_NS 55.0            /* one cell written or read, beyond its bytes */
+#define CACHED_NS_PER_BYTE 0.030   /* read or written, while all buffers fit into the caches */
+#define MEMORY_NS_PER_BYTE 0.085
+#define CACHE_BYTES (16.0 * 1024 * 1024)
+#define PIECE_BYTES 32768.0        /* as job.c cuts link messages */
+
+static double per_byte(const struct tune_facts *f, double bytes)
+{
+    return bytes * 2 * f->nranks > CACHE_BYTES ? MEMORY_NS_PER_BYTE : CACHED_NS_PER_BYTE;
+}
+
+double tune_cost_ns(const struct tune_facts *f, const struct plan_algo *a, enum kolo_coll coll,
+                    size_t bytes)
+{
+    const struct plan_shape shape = {coll, f->nranks, 0, 0, 0};
+    struct plan_cost c;
+    a->cost(&shape, &c);
+    const double s = (double)bytes;
+    const int ncpus = max_int(f->ncpus, 1);
+    const bool is_crowded = f->nranks_here > ncpus || f->shares_cpu;
+    const double per_cpu = is_crowded ? (double)(f->nranks_here + ncpus - 1) / ncpus : 1;
+    const double hand_over = is_crowded ? HAND_OVER_CROWDED_NS * per_cpu : HAND_OVER_NS;
+    double messages = c.messages, hops = c.hops;
+    if (a->flags & ALGO_WINDOW) {
+        /* The announcements before the first step. */
+        messages += 2.0 * (f->nranks - 1);
+        hops += 1;
+    } else if (messages > 0) {
+        const double each = c.sent * s / (messages / 2);
+        messages *= each > PIECE_BYTES ? each / PIECE_BYTES : 1;
+    }
+    return hops * hand_over + per_cpu * (messages * MESSAGE_NS + c.touched * s * per_byte(f, s));
+}
+
+/* Class k holds 2^(k/4) <= bytes < 2^((k+1)/4), about: the two bits below the leading one. */
+static int size_class(size_t bytes)
+{
+    if (bytes < 4)
+        return (int)bytes;
+    const int top = 63 - __builtin_clzll((unsigned long long)bytes);
+    const int k = top * 4 + (int)(bytes >> (top - 2) & 3);
+    return min_int(k, TUNE_CLASSES - 1);
+}
+
+static size_t class_bytes(int k)
+{
+    if (k < 8)
+        return (size_t)(k < 4 ? k : 3);
+    return (size_t)(4 + k % 4) << (k / 4 - 2);
+}
+
+static bool may_use(const struct tune_facts *f, const struct plan_algo *a, enum kolo_coll coll,
+                    bool with_windows)
+{
+    const struct plan_shape shape = {coll, f->nranks, 0, 0, 0};
+    if (!plan_algo_can(a, &shape) || ((a->flags & ALGO_WINDOW) && !with_windows))
+        return false;
+    const bool reduces = coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER ||
+                         coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER_V;
+    return !f->deterministic || !reduces || (a->flags & ALGO_RANK_ORDER);
+}
+
+static uint8_t best(const struct tune_facts *f, enum kolo_coll coll, size_t bytes, bool with_windows)
+{
+    size_t n;
+    const struct plan_algo *algos = plan_algos(&n);
+    uint8_t chosen = 0;
+    double least = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!may_use(f, &algos[i], coll, with_windows))
+            continue;
+        const double cost = tune_cost_ns(f, &algos[i], coll, bytes);
+        if (!chosen || cost < least) {
+            chosen = (uint8_t)(i + 1);
+            least = cost;
+        }
+    }
+    return chosen;
+}
+
+static void force(struct tune *t, const struct plan_algo *a, uint8_t number)
+{
+    const struct plan_shape plain = {a->coll, t->facts.nranks, 0, 0, 0};
+    const int first = a->flags & ALGO_WINDOW ? 1 : 0;
+    for (int w = first; w < 2; w++)
+        if (plan_algo_can(a, &plain))
+            memset(t->choice[a->coll][w], number, TUNE_CLASSES);
+    for (int c = KOLO_COLL_REDUCE_SCATTER_V; c <= KOLO_COLL_ALL_TO_ALL_V; c++)
+        if (plan_algo_can(a, &(struct plan_shape){(enum kolo_coll)c, t->facts.nranks, 0, 0, 0}))
+            t->choice_v[c] = number;
+}
+
+/* One "collective:algorithm" of KOLO_ALGO. */
+static enum kolo_status force_word(struct tune *t, const char *word, size_t n)
+{
+    char text[96];
+    if (n == 0)
+        return KOLO_OK;
+    if (n >= sizeof text)
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %.*s... is too long", 40, word);
+    memcpy(text, word, n);
+    text[n] = 0;
+    char *name = strchr(text, ':');
+    if (!name)
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: '%s' is not collective:algorithm", text);
+    *name++ = 0;
+    const int coll = kolo_coll_find(text);
+    if (coll < 0)
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: there is no collective '%s'", text);
+    const struct plan_algo *a = plan_algo_find((enum kolo_coll)coll, name);
+    if (!a)
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s has no algorithm '%s' (see kolo_info --algos)", text,
+                    name);
+    const struct plan_shape shape = {a->coll, t->facts.nranks, 0, 0, 0};
+    if (t->facts.nranks > 1 && !plan_algo_can(a, &shape))
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s:%s cannot serve %d ranks", text, name,
+                    t->facts.nranks);
+    size_t count;
+    force(t, a, (uint8_t)(a - plan_algos(&count) + 1));
+    return KOLO_OK;
+}
+
+static enum kolo_status force_all(struct tune *t)
+{
+    for (const char *at = cfg_str(CFG_ALGO); *at;) {
+        const size_t n = strcspn(at, ",");
+        TRY(force_word(t, at, n));
+        at += n;
+        at += *at == ',';
+    }
+    return KOLO_OK;
+}
+
+enum kolo_status tune_init(struct tune *t, const struct tune_facts *facts)
+{
+    memset(t, 0, sizeof *t);
+    t->facts = *facts;
+    for (int c = 0; c < KOLO_NCOLLS && facts->nranks > 1; c++) {
+        t->choice_v[c] = best(facts, (enum kolo_coll)c, 1 << 20, false);
+        for (int w = 0; w < 2; w++)
+            for (int k = 0; k < TUNE_CLASSES; k++)
+                t->choice[c][w][k] =
+                    best(facts, (enum kolo_coll)c, class_bytes(k), w && facts->has_windows);
+    }
+    return force_all(t);
+}
+
+const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, size_t bytes,
+                                    bool with_windows)
+{
+    if (t->facts.nranks == 1 || coll == KOLO_COLL_SEND || coll == KOLO_COLL_RECV)
+        return NULL;
+    const bool is_v = coll >= KOLO_COLL_REDUCE_SCATTER_V && coll <= KOLO_COLL_ALL_TO_ALL_V;
+    const int number =
+        is_v ? t->choice_v[coll]
+             : t->choice[coll][with_windows && t->facts.has_windows][size_class(bytes)];
+    size_t n;
+    return number ? &plan_algos(&n)[number - 1] : NULL;
+}
