@@ -153,13 +153,18 @@ static enum kolo_status read_source(enum source_id id, struct said *out)
     return KOLO_OK;
 }
 
+bool env_is_slurm_pmi(void)
+{
+    return env_get("SLURM_STEP_NUM_TASKS") != NULL && env_get("MPI_LOCALRANKID") == NULL;
+}
+
 /* Slurm's own PMI and PMIx describe the same tasks as its variables, which then are no leak. */
 static unsigned hidden_by(enum source_id id)
 {
     const char *name_space = env_get("PMIX_NAMESPACE");
     const bool is_slurms =
         (id == SOURCE_PMIX && name_space != NULL && strncmp(name_space, "slurm.", 6) == 0) ||
-        (id == SOURCE_PMI && env_get("SLURM_STEP_NUM_TASKS") != NULL && env_get("MPI_LOCALRANKID") == NULL);
+        (id == SOURCE_PMI && env_is_slurm_pmi());
     return is_slurms ? sources[id].hides & ~BIT(SOURCE_SLURM) : sources[id].hides;
 }
 

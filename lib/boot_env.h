@@ -12,6 +12,10 @@ const char *env_get(const char *name);
 /* A number in lo..hi; ARG with name and value for anything else.  The variable must be set. */
 enum kolo_status env_int(const char *name, int lo, int hi, int *out);
 
+/* Whether PMI_RANK and PMI_FD are of Slurm's own plug-in (srun --mpi=pmi2).  It takes one init in
+ * the life of a process, which is left to the MPI library; Slurm's variables tell enough. */
+bool env_is_slurm_pmi(void);
+
 /* Give rank 0's text to all ranks of the job through the key-value store of the process manager. */
 enum kolo_status boot_pmi_share(int rank, char text[ENV_SHARE_BYTES], uint64_t deadline);
 enum kolo_status boot_pmix_share(int rank, char text[ENV_SHARE_BYTES], uint64_t deadline);

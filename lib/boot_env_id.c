@@ -1,7 +1,7 @@
 /* boot_env_id.c - an id for the ranks of a launcher, by whatever way it offers, and the handle.
  *
  *     pmix, ompi, pmi        rank 0 makes a random id and leaves it in the key-value store
- *     slurm                  the first host of the step's node list, where rank 0 runs
+ *     slurm, its own pmi     the first host of the step's node list, where rank 0 runs
  *     torchrun, env, jax     MASTER_ADDR or the coordinator's host
  *     k8s                    pod 0 of the indexed job, by its stable name
  *     any                    KOLO_ADDR=host:port when it is set
@@ -53,6 +53,12 @@ static void add_variables(const char *const *names, size_t n, struct text *out)
     }
 }
 
+static bool is_slurm(const struct boot_env *env)
+{
+    return strcmp(env->launcher, "slurm") == 0 ||
+           (strcmp(env->launcher, "pmi") == 0 && env_is_slurm_pmi());
+}
+
 /* With KOLO_ADDR, the address alone names the job: a user may start ranks by hand in any way. */
 static void describe_job(const struct boot_env *env, struct text *out)
 {
@@ -62,7 +68,7 @@ static void describe_job(const struct boot_env *env, struct text *out)
         return;
     }
     text_add(out, "|%s", env->launcher);
-    if (strcmp(env->launcher, "slurm") == 0)
+    if (is_slurm(env))
         add_variables(slurm_variables, ARRAY_LEN(slurm_variables), out);
     else
         add_variables(job_variables, ARRAY_LEN(job_variables), out);
@@ -165,7 +171,7 @@ static enum kolo_status find_address(const struct boot_env *env, struct address 
             return fail(KOLO_ERR_ARG, "KOLO_ADDR=%s is not host:port (or [IPv6]:port)", given);
         return KOLO_OK;
     }
-    if (strcmp(env->launcher, "slurm") == 0)
+    if (is_slurm(env))
         return find_by_slurm(out);
     if (strcmp(env->launcher, "k8s") == 0)
         return find_by_pod(env->rank, out);
@@ -275,7 +281,8 @@ static enum kolo_status id_by_store(const struct boot_env *env, uint64_t deadlin
 
 static bool has_store(const struct boot_env *env)
 {
-    return strcmp(env->launcher, "pmix") == 0 || strcmp(env->launcher, "pmi") == 0 ||
+    return strcmp(env->launcher, "pmix") == 0 ||
+           (strcmp(env->launcher, "pmi") == 0 && !is_slurm(env)) ||
            (strcmp(env->launcher, "ompi") == 0 && env_get("PMIX_NAMESPACE") != NULL);
 }
 

@@ -73,6 +73,8 @@ enum kolo_status link_check_notice(const struct boot_link *link, bool *is_quiet)
     const ssize_t n = net_peek(link->fd, &both, sizeof(both));
     *is_quiet = n < 0 || (n >= (ssize_t)sizeof(both.msg) &&
                           (!wire_msg_check(&both.msg) || both.msg.what != WIRE_FAILED));
+    if (!*is_quiet && n < (ssize_t)sizeof(both))
+        *is_quiet = net_is_ended(link->fd); /* the rest will not come */
     if (*is_quiet || n < (ssize_t)sizeof(both))
         return KOLO_OK;
     return fail_by_notice(&both.notice);
@@ -123,6 +125,9 @@ struct exchange {
     struct transfer recv;
     bool is_out_ended; /* the receiver has closed after it had everything */
     bool is_late;      /* the deadline has passed: only notices matter now */
+    bool is_checked;   /* the header is here and belongs to data */
+    size_t notice_got; /* of a notice that came instead of data */
+    struct wire_notice notice;
     struct wire_notice suspect;
 };
 
@@ -186,55 +191,58 @@ static enum kolo_status check_header(const struct exchange *x)
     return KOLO_OK;
 }
 
-/* A notice instead of data takes the place of the message. */
+static void suspect(struct exchange *x, const struct wire_notice *notice)
+{
+    x->suspect = *notice;
+    notice_send_all(x->b, WIRE_WAITING, notice);
+}
+
+/* A header of a notice came where data was due: take the notice, then wait for a header again. */
 static enum kolo_status step_notice(struct exchange *x)
 {
-    struct wire_notice notice;
-    struct {
-        struct wire_msg msg;
-        struct wire_notice notice;
-    } both;
-    const ssize_t n = net_peek(x->from->fd, &both, sizeof(both));
+    const ssize_t n = net_recv_bytes(x->from->fd, (char *)&x->notice + x->notice_got,
+                                     sizeof(x->notice) - x->notice_got);
     if (n < 0)
         return fail_lost(x, x->from);
-    if (n < (ssize_t)sizeof(both))
+    x->notice_got += (size_t)n;
+    if (x->notice_got < sizeof(x->notice))
         return KOLO_OK;
-    notice = both.notice;
-    if (both.msg.what == WIRE_FAILED)
-        return fail_by_notice(&notice);
-    (void)net_recv_bytes(x->from->fd, &both, sizeof(both));
-    wire_text_clean(notice.host, sizeof(notice.host));
-    if (!x->is_late || notice.rank == x->b->rank)
-        return KOLO_OK; /* an impatient neighbour waits for somebody, which is not an error here */
-    x->suspect = notice;
-    notice_send_all(x->b, WIRE_WAITING, &notice);
+    x->notice_got = 0;
+    x->recv.done = 0;
+    if (x->recv.msg.what == WIRE_FAILED)
+        return fail_by_notice(&x->notice);
+    wire_text_clean(x->notice.host, sizeof(x->notice.host));
+    /* Before our own deadline an impatient neighbour is no concern of ours. */
+    if (x->is_late && x->notice.rank != x->b->rank)
+        suspect(x, &x->notice);
     return KOLO_OK;
 }
 
 static enum kolo_status step_recv(struct exchange *x)
 {
+    const size_t header = sizeof(x->recv.msg);
     struct iovec rest[3];
-    if (x->recv.done == 0) {
-        const ssize_t n = net_peek(x->from->fd, &x->recv.msg, sizeof(x->recv.msg));
-        if (n < 0)
-            return fail_lost(x, x->from);
-        if (n < (ssize_t)sizeof(x->recv.msg))
-            return KOLO_OK;
-        if (wire_msg_check(&x->recv.msg) && x->recv.msg.what != WIRE_DATA)
-            return step_notice(x);
-        TRY(check_header(x));
-    }
-    const int n = transfer_rest(&x->recv, x->recv.total, rest);
+    if (x->recv.done == header && !x->is_checked)
+        return step_notice(x);
+    const int n = transfer_rest(&x->recv, x->recv.done < header ? header : x->recv.total, rest);
     const ssize_t got = net_recv(x->from->fd, rest, n);
     if (got < 0)
         return fail_lost(x, x->from);
     x->recv.done += (size_t)got;
-    return KOLO_OK;
+    if (x->recv.done != header || x->is_checked)
+        return KOLO_OK;
+    x->is_checked = !wire_msg_check(&x->recv.msg) || x->recv.msg.what == WIRE_DATA;
+    return x->is_checked ? check_header(x) : KOLO_OK;
+}
+
+static bool is_received(const struct exchange *x)
+{
+    return x->is_checked && x->recv.done == x->recv.total;
 }
 
 static bool is_done(const struct exchange *x)
 {
-    return x->send.done == x->send.total && x->recv.done == x->recv.total;
+    return x->send.done == x->send.total && is_received(x);
 }
 
 static enum kolo_status exchange_until(struct exchange *x, uint64_t deadline)
@@ -243,7 +251,7 @@ static enum kolo_status exchange_until(struct exchange *x, uint64_t deadline)
         const bool sends = x->send.done < x->send.total && !x->is_late;
         struct pollfd fds[2] = {
             {.fd = x->is_out_ended ? -1 : x->to->fd, .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
-            {.fd = x->recv.done < x->recv.total ? x->from->fd : -1, .events = POLLIN},
+            {.fd = is_received(x) ? -1 : x->from->fd, .events = POLLIN},
         };
         if (net_poll(fds, 2, deadline) == 0)
             return KOLO_OK;
@@ -260,14 +268,13 @@ static enum kolo_status exchange_until(struct exchange *x, uint64_t deadline)
 /* The deadline has passed. */
 static enum kolo_status exchange_late(struct exchange *x, int64_t waited_ms)
 {
-    const bool is_sending = x->recv.done == x->recv.total;
+    const bool is_sending = is_received(x);
     const struct boot_link *link = is_sending ? x->to : x->from;
     x->suspect = (struct wire_notice){.rank = link->rank, .status = KOLO_ERR_TIMEOUT};
     memcpy(x->suspect.host, link->host, sizeof(x->suspect.host));
     if (!is_sending) {
         x->is_late = true;
-        const struct wire_notice first = x->suspect;
-        notice_send_all(x->b, WIRE_WAITING, &first);
+        notice_send_all(x->b, WIRE_WAITING, &x->suspect);
         TRY(exchange_until(x, net_deadline(GRACE_MS)));
     }
     return fail(KOLO_ERR_TIMEOUT,

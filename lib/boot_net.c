@@ -278,6 +278,12 @@ bool net_send_small(int fd, const void *from, size_t bytes)
     return net_send(fd, &part, 1) == (ssize_t)bytes;
 }
 
+bool net_is_ended(int fd)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLRDHUP};
+    return poll(&pfd, 1, 0) > 0 && pfd.revents != 0;
+}
+
 int net_poll(struct pollfd *fds, int n, uint64_t deadline)
 {
     for (;;) {

@@ -71,6 +71,8 @@ ssize_t net_recv_bytes(int fd, void *to, size_t bytes);
 bool net_send_small(int fd, const void *from, size_t bytes);
 /* Look at what is next without taking it: as net_recv. */
 ssize_t net_peek(int fd, void *to, size_t bytes);
+/* Whether the peer has closed: what has not been read yet is all there will be. */
+bool net_is_ended(int fd);
 /* poll() until something happens or the deadline has passed; number of ready entries. */
 int net_poll(struct pollfd *fds, int n, uint64_t deadline);
 /* End the stream, throw away what has come so that the peer can still read what was sent, close. */

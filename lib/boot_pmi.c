@@ -1,11 +1,10 @@
-/* boot_pmi.c - PMI-1, the text protocol of Hydra (MPICH, Intel MPI) and of Slurm's pmi2 plug-in.
+/* boot_pmi.c - PMI-1, the text protocol of Hydra (MPICH, Intel MPI).
  *
  * One line each way:  cmd=put kvsname=.. key=.. value=..   cmd=put_result rc=0 ..
  * The connection is PMI_FD, or made to PMI_PORT.  An MPI library of the process may use the same
- * PMI_FD before or after: so on it this neither says init (but where Slurm demands it) nor finalize.
- * Yet Hydra kills a job when a process leaves that has talked to it and not said finalize: that is
- * made up for when the process exits, if nobody has done it by then.  Keys are numbered, since a key
- * is written once. */
+ * PMI_FD before or after: so on it this says neither init nor finalize.  Yet Hydra kills a job when a
+ * process leaves that has talked to it and not said finalize: that is made up for when the process
+ * exits, if nobody has done it by then.  Keys are numbered, since a key is written once. */
 #include "boot_env.h"
 
 #include "boot_net.h"
@@ -167,8 +166,6 @@ static enum kolo_status pmi_open(struct pmi *p)
         return fail(KOLO_ERR_SETUP, "PMI_RANK is set, but neither PMI_FD nor PMI_PORT: the launcher gives "
                                     "no way to exchange addresses; set KOLO_ADDR=host:port of rank 0");
     }
-    if (env_get("SLURM_STEP_NUM_TASKS") != NULL && env_get("MPI_LOCALRANKID") == NULL)
-        TRY(pmi_ask(p, "cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init"));
     TRY(pmi_ask(p, "cmd=get_my_kvsname\n", "my_kvsname"));
     if (!pmi_value(p, "kvsname", p->space, sizeof(p->space)))
         return fail(KOLO_ERR_SETUP, "the process manager has no key-value space (PMI): %.80s", p->line);

@@ -1,5 +1,5 @@
-/* cfg.c - the option table: reads the environment once, strictly.  A bad value leaves the default in
- * force and a misspelt name has no effect; cfg_check() reports both.  Names that start with
+/* cfg.c - the option table: reads the environment once, strictly.  A bad value leaves the default
+ * in force and a misspelt name has no effect; cfg_check() reports both.  Names that start with
  * KOLO_BENCH_, KOLO_TEST_ or KOLO_PEER_ belong to the tools and are not looked at. */
 #include "cfg.h"
 

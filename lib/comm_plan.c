@@ -77,6 +77,7 @@ enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *al
         return status;
     }
     program->window_needs = needs;
+    program->is_cut &= needs == 0;
     *find(comm->programs, comm->programs_room, key) = (struct program_entry){key, program};
     comm->nprograms++;
     *out = program;

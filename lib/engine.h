@@ -21,7 +21,7 @@ struct engine;
 struct program {
     const struct plan *plan; /* owned */
     struct link **links;     /* per operand of the plan; NULL where it is not a link */
-    bool has_link_data;      /* some link message carries chunks */
+    bool is_cut;             /* runs in rounds: some rank's messages carry chunks */
     unsigned window_needs;   /* PLAN_READS_PEERS, PLAN_WRITES_PEERS: of any rank's plan */
 };
 
@@ -38,7 +38,7 @@ struct lane_state {
     const struct plan_step *at;  /* next step */
     const struct plan_step *end;
     const struct plan_step *begin;
-    uint32_t round;
+    uint64_t round;
     bool is_done;
     const struct link *blocked;  /* what the next step waits for; for messages */
     bool blocked_on_credit;
@@ -76,7 +76,7 @@ struct job {
     size_t type_bytes;
     size_t piece;      /* elements of a chunk per round */
     size_t tmp_stride; /* bytes between chunks of scratch */
-    uint32_t rounds;
+    uint64_t rounds;
     uint32_t signature;
     uint64_t seq;
     reduce_fn reduce;

@@ -59,9 +59,9 @@ enum kolo_status program_compile(struct engine *e, struct plan *plan, struct pro
                 continue;
             links[k] = engine_link(e, k < s->first + s->ndst, o->peer,
                                    is_p2p ? LINK_CHANNEL_P2P : o->channel);
-            p->has_link_data |= s->of.count > 0;
         }
     }
+    p->is_cut = plan->nranks > 1;
     p->plan = plan;
     p->links = links;
     *out = p;
@@ -104,8 +104,6 @@ static size_t block_of(const struct job *j)
 static size_t choose_piece(const struct engine *e, const struct job *j, const struct program *p)
 {
     const size_t block = block_of(j);
-    if (!p->has_link_data)
-        return block > 0 ? block : 1;
     const size_t per_chunk = (size_t)p->plan->max_span * j->type_bytes;
     const size_t cap = e->slot_bytes / per_chunk;
     size_t want = PIECE_BYTES / per_chunk;
@@ -157,10 +155,10 @@ void job_shape(struct engine *e, struct job *j)
 {
     const struct program *p = j->program;
     cut_vector(j, p->plan);
-    j->piece = choose_piece(e, j, p);
     const size_t longest = longest_chunk(j, p->plan);
-    const size_t rounds = longest > 0 ? (longest + j->piece - 1) / j->piece : 1;
-    j->rounds = (uint32_t)rounds;
+    /* Without messages nothing needs to be cut. */
+    j->piece = p->is_cut ? choose_piece(e, j, p) : longest > 0 ? longest : 1;
+    j->rounds = longest > 0 ? (longest - 1) / j->piece + 1 : 1;
     j->tmp_stride = j->piece * j->type_bytes;
 }
 
@@ -174,7 +172,7 @@ static enum kolo_status reserve(struct engine *e, struct job *j, struct program 
         j->lanes = lanes;
         j->lanes_room = p->plan->nlanes;
     }
-    if (p->has_link_data && (size_t)p->plan->max_span * j->type_bytes > e->slot_bytes)
+    if (p->is_cut && (size_t)p->plan->max_span * j->type_bytes > e->slot_bytes)
         return fail(KOLO_ERR_UNSUPPORTED,
                     "plan %s sends %d chunks in a message, a slot has %zu bytes: raise "
                     "KOLO_SLOT_BYTES",

@@ -231,8 +231,14 @@ enum kolo_status comm_run_batch(struct operation *batch)
 static enum kolo_status work_run(struct work *w)
 {
     struct operation *op = (struct operation *)w;
+    char text[ERROR_TEXT_BYTES];
     log_set_rank(op->comm->rank);
-    return comm_run_batch(op);
+    const enum kolo_status status = comm_run_batch(op);
+    if (status == KOLO_OK)
+        return KOLO_OK;
+    /* The stream keeps the worker's text. */
+    engine_text(op->comm->engine, text, sizeof text);
+    return fail_again(status, text);
 }
 
 static void work_finish(struct work *w, enum kolo_status status)

@@ -106,10 +106,14 @@ const struct plan_algo *plan_algos(size_t *n)
 static enum kolo_coll plain(enum kolo_coll coll)
 {
     switch (coll) {
-    case KOLO_COLL_REDUCE_SCATTER_V: return KOLO_COLL_REDUCE_SCATTER;
-    case KOLO_COLL_ALL_GATHER_V: return KOLO_COLL_ALL_GATHER;
-    case KOLO_COLL_ALL_TO_ALL_V: return KOLO_COLL_ALL_TO_ALL;
-    default: return coll;
+    case KOLO_COLL_REDUCE_SCATTER_V:
+        return KOLO_COLL_REDUCE_SCATTER;
+    case KOLO_COLL_ALL_GATHER_V:
+        return KOLO_COLL_ALL_GATHER;
+    case KOLO_COLL_ALL_TO_ALL_V:
+        return KOLO_COLL_ALL_TO_ALL;
+    default:
+        return coll;
     }
 }
 

@@ -128,20 +128,19 @@ void plan_cost_all_reduce_tree(const struct plan_shape *s, struct plan_cost *cos
      * two or three ranks nobody has two children */
     const int n = s->nranks;
     const double sent = n == 2 ? 1 : n == 3 ? 1.5 : 2;
+    const double touched = n == 2 ? 4 : n == 3 ? 5 : 6;
     *cost = (struct plan_cost){.hops = 2 * plan_log2_up(n),
                                .messages = 4 * sent * tree_blocks(s),
                                .sent = sent,
-                               .touched = n == 2   ? 4
-                                          : n == 3 ? 5
-                                                   : 6};
+                               .touched = touched};
 }
 
 /* ---- binomial tree -------------------------------------------------------------------------- */
 
 struct binomial {
     int parent; /* rank; -1 at the root */
-    int nodes;  /* of the subtree, itself included: relative ranks v .. v + nodes - 1 */
-    int top;    /* children are v + 1, v + 2, v + 4 ... below v + top */
+    int nodes;  /* of the subtree, itself included: relative ranks v .. v + nodes - 1; the children
+                   are v + 1, v + 2, v + 4 ... of them */
 };
 
 static struct binomial binomial_find(const struct plan_shape *s)
@@ -150,9 +149,9 @@ static struct binomial binomial_find(const struct plan_shape *s)
     const int v = plan_wrap(s->rank, -s->root, n);
     const int bit = v & -v;
     if (v == 0)
-        return (struct binomial){-1, n, n};
+        return (struct binomial){-1, n};
     const int nodes = min_int(bit, n - v);
-    return (struct binomial){plan_wrap(s->root, v - bit, n), nodes, nodes};
+    return (struct binomial){plan_wrap(s->root, v - bit, n), nodes};
 }
 
 /* Rank of the child `distance` below this one, and the nodes of its subtree. */

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what a collective means ------------------------------------------------------------------ */
+/* ---- what a collective means --------------------------------------------------------------- */
 
 int64_t pv_position(const struct pv *v, int rank, int space, int chunk)
 {
@@ -134,13 +134,12 @@ enum kolo_status pv_no_memory(const struct pv *v)
     return fail(KOLO_ERR_NOMEM, "no memory to verify plans of %d ranks", v->n);
 }
 
-/* ---- do the plans belong together ------------------------------------------------------------- */
+/* ---- do the plans belong together ---------------------------------------------------------- */
 
 static enum kolo_status check_point_to_point(struct pv *v)
 {
     const struct plan *a = v->plans[0], *b = v->plans[1];
-    if (v->n != 2 || a->coll == b->coll ||
-        (b->coll != KOLO_COLL_SEND && b->coll != KOLO_COLL_RECV))
+    if (v->n != 2 || a->coll == b->coll || (b->coll != KOLO_COLL_SEND && b->coll != KOLO_COLL_RECV))
         return pv_fail(v, -1, 0, "send and recv are proven as a pair of two ranks, one of each");
     v->coll = KOLO_COLL_SEND;
     v->root = a->coll == KOLO_COLL_SEND ? 0 : 1;
@@ -158,10 +157,10 @@ static enum kolo_status check_headers(struct pv *v)
         TRY(check_point_to_point(v));
     if (v->root < 0 || v->root >= v->n)
         return pv_fail(v, -1, 0, "root %d is not a rank", v->root);
-    const int cut = v->coll == KOLO_COLL_BROADCAST ? first->nchunks[PLAN_OUT]
-                                                   : first->nchunks[PLAN_IN];
-    if (v->coll != KOLO_COLL_BARRIER && v->coll != KOLO_COLL_SCATTER &&
-        v->coll != KOLO_COLL_SEND && cut < 1)
+    const int cut =
+        v->coll == KOLO_COLL_BROADCAST ? first->nchunks[PLAN_OUT] : first->nchunks[PLAN_IN];
+    if (v->coll != KOLO_COLL_BARRIER && v->coll != KOLO_COLL_SCATTER && v->coll != KOLO_COLL_SEND &&
+        cut < 1)
         return pv_fail(v, -1, 0, "the vector of rank 0 has no chunks");
     for (int r = 0; r < v->n; r++) {
         const struct plan *p = v->plans[r];
@@ -205,8 +204,8 @@ static enum kolo_status collect_lanes(struct pv *v)
             const struct plan_lane *lane = &p->lanes[l];
             if ((uint64_t)lane->first + lane->nsteps > (uint64_t)p->nsteps)
                 return pv_fail(v, -1, 0, "rank %d lane %d ends behind the plan's steps", r, l);
-            v->lanes[v->nlanes++] = (struct pv_lane){r, l, p->steps + lane->first, lane->nsteps,
-                                                     v->nsteps};
+            v->lanes[v->nlanes++] =
+                (struct pv_lane){r, l, p->steps + lane->first, lane->nsteps, v->nsteps};
             if (__builtin_add_overflow(v->nsteps, lane->nsteps, &v->nsteps) ||
                 v->nsteps > UINT32_MAX / 4)
                 return pv_fail(v, -1, 0, "the plans have too many steps to verify");
@@ -216,7 +215,7 @@ static enum kolo_status collect_lanes(struct pv *v)
     return KOLO_OK;
 }
 
-/* ---- is a move well formed -------------------------------------------------------------------- */
+/* ---- is a move well formed ----------------------------------------------------------------- */
 
 static enum kolo_status check_span(const struct pv *v, int lane, uint32_t step,
                                    const struct plan_step *s)
@@ -316,7 +315,7 @@ static enum kolo_status check_moves(const struct pv *v)
     return KOLO_OK;
 }
 
-/* ---- layouts ---------------------------------------------------------------------------------- */
+/* ---- layouts ------------------------------------------------------------------------------- */
 
 /* In place, the API gives OUT of a rank that starts at IN chunk `*shift`, or IN at OUT chunk
  * -`*shift`; false where the rank has no alias. */
@@ -381,7 +380,7 @@ static bool has_alias(const struct pv *v)
     return alias(v, v->root, &shift);
 }
 
-/* ---- entries ---------------------------------------------------------------------------------- */
+/* ---- entries ------------------------------------------------------------------------------- */
 
 static void pv_fini(struct pv *v)
 {
@@ -441,7 +440,8 @@ static enum kolo_status verify(struct plan *const *plans, int nranks,
     return status;
 }
 
-enum kolo_status plan_verify(struct plan *const *plans, int nranks, const struct plan_limits *limits)
+enum kolo_status plan_verify(struct plan *const *plans, int nranks,
+                             const struct plan_limits *limits)
 {
     return verify(plans, nranks, limits, false, 0);
 }

@@ -17,18 +17,18 @@ struct pv_link {
     int src;
     int dst;
     int channel;
-    int from;               /* lane that sends, index into pv->lanes; -1: none */
-    int to;                 /* lane that receives; -1: none */
-    uint32_t nsent;         /* messages per round at the sending end */
-    uint32_t nreceived;     /* the same at the receiving end */
-    uint32_t last_send;     /* 1 + the last step seen that sends, to find it twice in one move */
+    int from;           /* lane that sends, index into pv->lanes; -1: none */
+    int to;             /* lane that receives; -1: none */
+    uint32_t nsent;     /* messages per round at the sending end */
+    uint32_t nreceived; /* the same at the receiving end */
+    uint32_t last_send; /* 1 + the last step seen that sends, to find it twice in one move */
     uint32_t last_receive;
-    int span;               /* most chunks in one message */
-    uint32_t sent;          /* messages so far, in whichever run is going on */
+    int span;      /* most chunks in one message */
+    uint32_t sent; /* messages so far, in whichever run is going on */
     uint32_t taken;
-    size_t first_slot;      /* of this link in the run's arrays, and how many it needs there */
+    size_t first_slot; /* of this link in the run's arrays, and how many it needs there */
     uint32_t nslots;
-    size_t first_value;     /* of the values in its slots, `span` a slot */
+    size_t first_value; /* of the values in its slots, `span` a slot */
 };
 
 struct pv_lane {
@@ -69,7 +69,7 @@ struct pv {
     struct pv_link *links;
     int nlinks;
     int links_room;
-    int *link_of;        /* of every operand of every plan; -1: not a link */
+    int *link_of;          /* of every operand of every plan; -1: not a link */
     size_t *first_operand; /* n: where a plan's operands start in link_of */
 
     struct pv_stretch *order;
@@ -82,8 +82,9 @@ struct pv {
 
 /* The location in front of a text: collective, algorithm, layout, rank, lane, step; lane -1: none.
  * Always KOLO_ERR_ARG. */
-__attribute__((format(printf, 4, 5), cold)) enum kolo_status
-pv_fail(const struct pv *v, int lane, uint32_t step, const char *format, ...);
+__attribute__((format(printf, 4, 5), cold)) enum kolo_status pv_fail(const struct pv *v, int lane,
+                                                                     uint32_t step,
+                                                                     const char *format, ...);
 
 /* Pair the links and fill v->order. */
 enum kolo_status pv_schedule(struct pv *v);

@@ -1,15 +1,11 @@
 /* plan_verify_race.c - is every pair of conflicting accesses ordered, whatever the interleaving?
  *
  * Vector clocks.  What orders: the steps of a lane; a message (its send before its receive); a
- * credit (the receive of message k before the send of message k + slots); and, in plans with windows,
- * every rank's entry before everything.  Fewer slots give more order: a plan that passes with more
- * slots than it sends messages passes with any number.
- *
- * A slot of a link holds one clock: the sender's while it is full, the receiver's while it is free.
- * A clock has a component for each lane whose accesses matter: those of cells that several lanes
- * touch and one of them writes, and those of peers' memory, which must also come before the owner's
- * end.  IN and OUT are other memory in each round, TMP is not: only conflicts there need a second
- * round. */
+ * credit (the receive of message k before the send of message k + slots); and, in plans with
+ * windows, every rank's entry before everything.  A write counts even if it changes nothing.
+ * More slots give less order: a plan that passes with more slots than it sends messages passes
+ * with any number.  IN and OUT are other memory in each round and TMP is not, so only conflicts in
+ * TMP need a second round. */
 #include "plan_verify.h"
 
 #include "mem.h"
@@ -36,7 +32,7 @@ struct read {
 
 /* What is known of a cell. */
 struct cell {
-    int lane;         /* the one that touches it, NOBODY or SEVERAL */
+    int lane; /* the one that touches it, NOBODY or SEVERAL */
     bool is_written;
     bool is_tmp;
     struct stamp write; /* the last one */
@@ -48,16 +44,22 @@ struct peer_access {
     struct stamp at;
 };
 
+/* A clock has a component for each lane whose accesses matter: those of cells that several lanes
+ * touch and one of them writes, and those of peers' memory, which must also come before the owner's
+ * end.  Every step that uses links leaves its lane's clock, and a slot of a link names one of them:
+ * of the step that filled it while it is full, of the step that emptied it while it is free. */
 struct race {
     struct pv *v;
     struct cell *cells;
-    int *component; /* of each lane; -1: its accesses do not matter */
-    int *lane_of;   /* the reverse */
-    size_t n;       /* components */
-    bool has_tmp;   /* a conflict in TMP */
+    int *component;   /* of each lane; -1: its accesses do not matter */
+    int *lane_of;     /* the reverse */
+    size_t n;         /* components */
+    bool has_tmp;     /* a conflict in TMP */
     uint32_t *clocks; /* of each lane, n components */
-    uint32_t *slots;  /* of each slot of each link */
-    uint32_t *at;     /* steps that each lane has done, over all rounds */
+    uint32_t *left;   /* by each step that uses links, in the order in which they ran */
+    uint32_t nleft;
+    uint32_t *slots; /* of all links: 1 + index of the clock that was left there, 0: none */
+    uint32_t *at;    /* steps that each lane has done, over all rounds */
     struct read *reads;
     size_t nreads;
     size_t reads_room;
@@ -83,7 +85,7 @@ static bool is_peers(const struct plan_operand *o)
     return o->space == PLAN_PEER_IN || o->space == PLAN_PEER_OUT;
 }
 
-/* ---- which lanes matter ----------------------------------------------------------------------- */
+/* ---- which lanes matter -------------------------------------------------------------------- */
 
 typedef void visit_access(struct race *c, int lane, const struct plan_operand *o, size_t at,
                           bool is_write);
@@ -153,7 +155,7 @@ static enum kolo_status find_conflicts(struct race *c)
     return KOLO_OK;
 }
 
-/* ---- accesses --------------------------------------------------------------------------------- */
+/* ---- accesses ------------------------------------------------------------------------------ */
 
 static bool is_before(const uint32_t *clock, struct stamp s)
 {
@@ -169,19 +171,20 @@ struct access {
     bool is_write;
 };
 
-static enum kolo_status report_race(const struct race *c, const struct access *a, struct stamp other,
-                                    bool other_writes)
+static enum kolo_status report_race(const struct race *c, const struct access *a,
+                                    struct stamp other, bool other_writes)
 {
     const struct pv *v = c->v;
     const struct pv_lane *l = &v->lanes[c->lane_of[other.who]];
     const uint32_t time = other.when - 1;
-    return pv_fail(v, a->lane, a->step % v->lanes[a->lane].nsteps,
-                   "race: %s chunk %d of %s of rank %d, which rank %d lane %d step %u %s %s; nothing "
-                   "orders the two",
-                   a->is_write ? "writes" : "reads", a->chunk, pv_space_name(a->space), a->owner,
-                   l->rank, l->index, time % l->nsteps, other_writes ? "writes" : "reads",
-                   a->step / v->lanes[a->lane].nsteps == time / l->nsteps ? "in the same round"
-                                                                          : "in the round before");
+    return pv_fail(
+        v, a->lane, a->step % v->lanes[a->lane].nsteps,
+        "race: %s chunk %d of %s of rank %d, which rank %d lane %d step %u %s %s; nothing "
+        "orders the two",
+        a->is_write ? "writes" : "reads", a->chunk, pv_space_name(a->space), a->owner, l->rank,
+        l->index, time % l->nsteps, other_writes ? "writes" : "reads",
+        a->step / v->lanes[a->lane].nsteps == time / l->nsteps ? "in the same round"
+                                                               : "in the round before");
 }
 
 static bool grow(void **at, size_t n, size_t *room, size_t size)
@@ -232,8 +235,8 @@ static enum kolo_status access_cell(struct race *c, const struct access *a, size
 }
 
 /* All accesses of one kind of a step; in later rounds only those of memory that is reused. */
-static enum kolo_status access_all(struct race *c, int lane, const struct plan_step *s, bool is_write,
-                                   bool is_later)
+static enum kolo_status access_all(struct race *c, int lane, const struct plan_step *s,
+                                   bool is_write, bool is_later)
 {
     const struct pv *v = c->v;
     const int rank = v->lanes[lane].rank;
@@ -242,15 +245,14 @@ static enum kolo_status access_all(struct race *c, int lane, const struct plan_s
     for (int j = 0; j < n; j++) {
         if (o[j].space == PLAN_LINK || (is_later && o[j].space != PLAN_TMP))
             continue;
-        struct access a = {lane, c->at[lane], pv_owner(&o[j], rank), pv_local_space(&o[j]), 0,
-                           is_write};
+        struct access a = {lane, c->at[lane], pv_owner(&o[j], rank), pv_local_space(&o[j]),
+                           0,    is_write};
         if (is_peers(&o[j])) {
             void *peers = c->peers;
             if (!grow(&peers, c->npeers, &c->peers_room, sizeof(*c->peers)))
                 return pv_no_memory(v);
             c->peers = peers;
-            c->peers[c->npeers++] =
-                (struct peer_access){a.owner, {c->component[lane], a.step + 1}};
+            c->peers[c->npeers++] = (struct peer_access){a.owner, {c->component[lane], a.step + 1}};
         }
         for (int i = 0; i < s->of.count; i++) {
             const size_t at = cell_index(v, a.owner, a.space, s, &o[j], i, &a.chunk);
@@ -260,7 +262,7 @@ static enum kolo_status access_all(struct race *c, int lane, const struct plan_s
     return KOLO_OK;
 }
 
-/* ---- the run ---------------------------------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------------------------- */
 
 static void join(uint32_t *restrict to, const uint32_t *restrict from, size_t n)
 {
@@ -268,9 +270,9 @@ static void join(uint32_t *restrict to, const uint32_t *restrict from, size_t n)
         to[i] = to[i] > from[i] ? to[i] : from[i];
 }
 
-static uint32_t *slot_clock(const struct race *c, const struct pv_link *l, uint32_t message)
+static uint32_t *slot_of(const struct race *c, const struct pv_link *l, uint32_t message)
 {
-    return c->slots + (l->first_slot + message % l->nslots) * c->n;
+    return &c->slots[l->first_slot + message % l->nslots];
 }
 
 static enum kolo_status run_step(struct race *c, int lane, const struct plan_step *s, bool is_later)
@@ -278,24 +280,30 @@ static enum kolo_status run_step(struct race *c, int lane, const struct plan_ste
     struct pv *v = c->v;
     uint32_t *clock = c->clocks + (size_t)lane * c->n;
     const int *links = pv_links_of(v, v->lanes[lane].rank, s);
+    bool has_links = false;
     for (int i = 0; i < s->ndst + s->nsrc; i++) {
         if (links[i] < 0)
             continue;
         const struct pv_link *l = &v->links[links[i]];
-        join(clock, slot_clock(c, l, i < s->ndst ? l->sent : l->taken), c->n);
+        const uint32_t left = *slot_of(c, l, i < s->ndst ? l->sent : l->taken);
+        if (left > 0)
+            join(clock, c->left + (size_t)(left - 1) * c->n, c->n);
+        has_links = true;
     }
     if (c->component[lane] >= 0)
         clock[c->component[lane]] = c->at[lane] + 1;
     TRY(access_all(c, lane, s, false, is_later));
     TRY(access_all(c, lane, s, true, is_later));
+    c->at[lane]++;
+    if (!has_links)
+        return KOLO_OK;
+    memcpy(c->left + (size_t)c->nleft++ * c->n, clock, c->n * sizeof(*clock));
     for (int i = 0; i < s->ndst + s->nsrc; i++) {
         if (links[i] < 0)
             continue;
         struct pv_link *l = &v->links[links[i]];
-        const uint32_t message = i < s->ndst ? l->sent++ : l->taken++;
-        memcpy(slot_clock(c, l, message), clock, c->n * sizeof(*clock));
+        *slot_of(c, l, i < s->ndst ? l->sent++ : l->taken++) = c->nleft;
     }
-    c->at[lane]++;
     return KOLO_OK;
 }
 
@@ -375,20 +383,38 @@ static size_t place_slots(struct pv *v)
     return nslots;
 }
 
+/* Clocks that are left in all rounds. */
+static size_t count_left(const struct race *c)
+{
+    const struct pv *v = c->v;
+    size_t n = 0;
+    for (int lane = 0; lane < v->nlanes; lane++)
+        for (uint32_t step = 0; step < v->lanes[lane].nsteps; step++) {
+            const struct plan_step *s = &v->lanes[lane].steps[step];
+            const int *links = pv_links_of(v, v->lanes[lane].rank, s);
+            int i = 0;
+            while (i < s->ndst + s->nsrc && links[i] < 0)
+                i++;
+            n += i < s->ndst + s->nsrc;
+        }
+    return c->has_tmp ? 2 * n : n;
+}
+
 static enum kolo_status run(struct race *c)
 {
     struct pv *v = c->v;
     TRY(find_conflicts(c));
     if (c->n == 0)
-        return v->coll == KOLO_COLL_BARRIER ? check_barrier(c) : KOLO_OK;
-    const size_t nslots = place_slots(v);
+        return check_barrier(c);
+    const size_t nslots = place_slots(v), nleft = count_left(c);
     if (v->is_hashed && v->coll != KOLO_COLL_BARRIER &&
-        c->n > HASHED_COMPONENTS / (nslots + (size_t)v->nlanes))
+        c->n > HASHED_COMPONENTS / (nleft + (size_t)v->nlanes))
         return KOLO_OK;
     c->clocks = mem_calloc((size_t)v->nlanes, c->n * sizeof(*c->clocks));
-    c->slots = mem_calloc(nslots + 1, c->n * sizeof(*c->slots));
+    c->left = mem_calloc(nleft + 1, c->n * sizeof(*c->left));
+    c->slots = mem_calloc(nslots + 1, sizeof(*c->slots));
     c->at = mem_calloc((size_t)v->nlanes, sizeof(*c->at));
-    if (c->clocks == NULL || c->slots == NULL || c->at == NULL)
+    if (c->clocks == NULL || c->left == NULL || c->slots == NULL || c->at == NULL)
         return pv_no_memory(v);
     return run_rounds(c);
 }
@@ -401,6 +427,7 @@ enum kolo_status pv_race(struct pv *v)
     mem_free(c.component);
     mem_free(c.lane_of);
     mem_free(c.clocks);
+    mem_free(c.left);
     mem_free(c.slots);
     mem_free(c.at);
     mem_free(c.reads);

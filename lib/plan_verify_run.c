@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* ---- pairing the links ------------------------------------------------------------------------ */
+/* ---- pairing the links --------------------------------------------------------------------- */
 
 struct link_index {
     int *at; /* 1 + index into pv->links, 0: free; open addressing */
@@ -48,8 +48,8 @@ static enum kolo_status find_link(struct pv *v, struct link_index *index, int sr
         v->links = links;
         v->links_room = room;
     }
-    v->links[v->nlinks] = (struct pv_link){
-        .src = src, .dst = dst, .channel = channel, .from = -1, .to = -1};
+    v->links[v->nlinks] =
+        (struct pv_link){.src = src, .dst = dst, .channel = channel, .from = -1, .to = -1};
     *out = v->nlinks++;
     index->at[i] = v->nlinks;
     return KOLO_OK;
@@ -130,7 +130,7 @@ static enum kolo_status pair_links(struct pv *v)
     return KOLO_OK;
 }
 
-/* ---- the order of steps, or the deadlock ------------------------------------------------------ */
+/* ---- the order of steps, or the deadlock --------------------------------------------------- */
 
 struct scheduler {
     uint32_t *at;   /* next step of each lane */
@@ -156,8 +156,8 @@ static int blocking_link(const struct pv *v, int lane, const struct plan_step *s
         if (links[i] < 0)
             continue;
         const struct pv_link *l = &v->links[links[i]];
-        const bool is_ready = i < s->ndst ? l->sent - l->taken < (uint32_t)v->slots
-                                          : l->sent != l->taken;
+        const bool is_ready =
+            i < s->ndst ? l->sent - l->taken < (uint32_t)v->slots : l->sent != l->taken;
         if (!is_ready)
             return links[i];
     }

@@ -1,10 +1,11 @@
-/* plan_verify_value.c - one round of the plans on symbols, in the order that plan_verify_run.c found.
+/* plan_verify_value.c - one round of the plans on symbols, in the order that plan_verify_run.c
+ * found.
  *
  * A value is 1 + nset words.  The first is 0 when undefined, else 1 + the logical position (the
  * chunk of the vector, or the pair of ranks) that the value belongs to, with VALUE_FINAL once a
- * FINAL move has made it.  Then, where the collective reduces, whose contributions are in it: a set
- * of ranks (exact), or the sum of one random number per rank (hashed).  Values of one position may be
- * reduced together, and only once per rank. */
+ * FINAL move has made it.  Then, where the collective reduces, whose contributions are in it: a
+ * set of ranks (exact), or the sum of one random number per rank (hashed).  Values of one position
+ * may be reduced together, and only once per rank. */
 #include "plan_verify.h"
 
 #include "mem.h"
@@ -71,7 +72,7 @@ static int64_t position_of(const uint64_t *value)
     return (int64_t)(value[0] & ~VALUE_FINAL) - 1;
 }
 
-/* ---- set-up ----------------------------------------------------------------------------------- */
+/* ---- set-up -------------------------------------------------------------------------------- */
 
 static void symbols_fini(struct symbols *y)
 {
@@ -145,8 +146,7 @@ static void fill_inputs(struct symbols *y)
             uint64_t *value = cell(y, r, PLAN_IN, c);
             value[0] = (uint64_t)pv_position(y->v, r, PLAN_IN, c) + 1;
             if (y->nset > 0)
-                memcpy(value + 1, y->contribution + (size_t)r * y->nset,
-                       y->nset * sizeof(*value));
+                memcpy(value + 1, y->contribution + (size_t)r * y->nset, y->nset * sizeof(*value));
         }
 }
 
@@ -178,7 +178,7 @@ static enum kolo_status symbols_init(struct symbols *y, struct pv *v)
     return KOLO_OK;
 }
 
-/* ---- one move --------------------------------------------------------------------------------- */
+/* ---- one move ------------------------------------------------------------------------------ */
 
 /* A message that `s` is about to take: as long as expected, chunk by chunk? */
 static enum kolo_status check_message(const struct symbols *y, int lane, uint32_t step,
@@ -325,8 +325,10 @@ static enum kolo_status check_rank_order(const struct symbols *y, int lane, uint
     if (s->nsrc == 1 || (flags & PLAN_RANK_ORDER) == 0 ||
         (s->nsrc == v->n && is_set(y, source, y->contribution + (size_t)j * y->nset)))
         return KOLO_OK;
-    return pv_fail(v, lane, step, "source %d of %d is not the contribution of rank %d, in a plan "
-                   "that says it reduces in rank order", j, s->nsrc, j);
+    return pv_fail(v, lane, step,
+                   "source %d of %d is not the contribution of rank %d, in a plan "
+                   "that says it reduces in rank order",
+                   j, s->nsrc, j);
 }
 
 /* FINAL must stand where a reduction becomes complete, and nowhere else. */
@@ -384,7 +386,7 @@ static enum kolo_status run_step(struct symbols *y, int lane, uint32_t step)
     return KOLO_OK;
 }
 
-/* ---- what must be there at the end ------------------------------------------------------------ */
+/* ---- what must be there at the end --------------------------------------------------------- */
 
 static enum kolo_status check_output(const struct symbols *y, int rank, int chunk)
 {
@@ -394,8 +396,8 @@ static enum kolo_status check_output(const struct symbols *y, int rank, int chun
     if (value[0] == 0)
         return pv_fail(v, -1, 0, "rank %d never gets chunk %d of OUT", rank, chunk);
     if (position_of(value) != expected)
-        return pv_fail(v, -1, 0, "rank %d ends with %s in chunk %d of OUT, which should be %s", rank,
-                       position_text(v, position_of(value)).at, chunk,
+        return pv_fail(v, -1, 0, "rank %d ends with %s in chunk %d of OUT, which should be %s",
+                       rank, position_text(v, position_of(value)).at, chunk,
                        position_text(v, expected).at);
     if (y->nset == 0 || (value[0] & VALUE_FINAL) != 0)
         return KOLO_OK;

@@ -1,8 +1,9 @@
 /* reduce.c - the arithmetic of a move in plain C: the specification that the vector tables
- * (reduce_avx2.c, reduce_avx512.c, reduce_neon.c over reduce_kernels.h) must match bit for bit but for
- * the payload of NaNs, the conversions of the narrow floats, and the choice of a table.
+ * (reduce_avx2.c, reduce_avx512.c, reduce_neon.c, over reduce_kernels.h) match bit for bit but for
+ * the payload of NaNs; the conversions of the narrow floats; the choice of a table.
  *
- *     sources --load, scale--> tile of accumulators --fold in the order of sources, divide, store-->
+ *     sources --load, scale--> tile of accumulators --fold in the order of sources, divide-->
+ *     --store--> destinations
  *
  * Build all reduce*.c with -O3 -ffp-contract=off: a fused multiply-add would change bits. */
 #include "reduce.h"
@@ -52,8 +53,8 @@ static uint32_t narrow(uint32_t magnitude, int mant, int bias)
 {
     const uint32_t cut = (uint32_t)(23 - mant);
     const uint32_t half = (1U << (cut - 1)) - 1;
-    const uint32_t normal = ((magnitude + half + ((magnitude >> cut) & 1)) >> cut) -
-                            ((uint32_t)(127 - bias) << mant);
+    const uint32_t normal =
+        ((magnitude + half + ((magnitude >> cut) & 1)) >> cut) - ((uint32_t)(127 - bias) << mant);
     const uint32_t magic = (uint32_t)(127 - bias + 1 + 23 - mant) << 23;
     const uint32_t subnormal = bits_of(float_of(magnitude) + float_of(magic)) - magic;
     return magnitude < (uint32_t)(127 - bias + 1) << 23 ? subnormal : normal;
@@ -298,7 +299,8 @@ static void load_source(void *acc, const struct reduce_args *args, const struct 
     }
 }
 
-static __attribute__((noinline)) void run(const struct reduce_args *args, const struct rows *rows, fold_fn fold)
+static __attribute__((noinline)) void run(const struct reduce_args *args, const struct rows *rows,
+                                          fold_fn fold)
 {
     if (args->nsrc == 1 && args->pre == NULL && args->post_div == 0) {
         copy_bytes(args, args->count * rows->bytes);

@@ -38,9 +38,9 @@ INLINE void half_store(char *p, vec v, bool stream)
     store16(p, pack_half(v), stream);
 }
 
-INLINE vec quarter_load(const char *p)
+INLINE vhalf quarter_load(const char *p)
 {
-    return (vec)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return (vhalf)_mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
 }
 
 INLINE void quarter_store(char *p, vec v, bool stream)
@@ -53,14 +53,24 @@ INLINE void quarter_store(char *p, vec v, bool stream)
         _mm_storel_epi64((__m128i *)p, packed);
 }
 
+INLINE vec f16_widen(vhalf v)
+{
+    return (vec)_mm256_cvtph_ps((__m128i)v);
+}
+
 INLINE vec f16_load(const char *p)
 {
-    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+    return f16_widen((vhalf)_mm_loadu_si128((const __m128i *)p));
 }
 
 INLINE void f16_store(char *p, vec v, bool stream)
 {
     store16(p, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), stream);
+}
+
+INLINE vec select_lanes(vec mask, vec yes, vec no)
+{
+    return (vec)_mm256_blendv_epi8((__m256i)no, (__m256i)yes, (__m256i)mask);
 }
 
 INLINE vec full_load_part(const char *p, size_t n)

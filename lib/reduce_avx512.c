@@ -31,9 +31,9 @@ INLINE void half_store(char *p, vec v, bool stream)
     store32(p, _mm512_cvtepi32_epi16((__m512i)v), stream);
 }
 
-INLINE vec quarter_load(const char *p)
+INLINE vhalf quarter_load(const char *p)
 {
-    return (vec)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    return (vhalf)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
 }
 
 INLINE void quarter_store(char *p, vec v, bool stream)
@@ -45,14 +45,24 @@ INLINE void quarter_store(char *p, vec v, bool stream)
         _mm_storeu_si128((__m128i *)p, packed);
 }
 
+INLINE vec f16_widen(vhalf v)
+{
+    return (vec)_mm512_cvtph_ps((__m256i)v);
+}
+
 INLINE vec f16_load(const char *p)
 {
-    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+    return f16_widen((vhalf)_mm256_loadu_si256((const __m256i *)p));
 }
 
 INLINE void f16_store(char *p, vec v, bool stream)
 {
     store32(p, _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), stream);
+}
+
+INLINE vec select_lanes(vec mask, vec yes, vec no)
+{
+    return (vec)_mm512_ternarylogic_epi64((__m512i)mask, (__m512i)yes, (__m512i)no, 0xca);
 }
 
 INLINE vec full_load_part(const char *p, size_t n)

@@ -1,5 +1,5 @@
-/* reduce_entries.h - every defined pair of type and operation, for the tables of reduce*.c: each file
- * makes a function entry_<type>_<op> of every pair, and its table with REDUCE_TABLE. */
+/* reduce_entries.h - every defined pair of type and operation, for the tables of reduce*.c: each
+ * file makes a function entry_<type>_<op> of every pair, and its table with REDUCE_TABLE. */
 #ifndef REDUCE_ENTRIES_H
 #define REDUCE_ENTRIES_H
 

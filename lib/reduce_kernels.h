@@ -1,7 +1,5 @@
-/* reduce_kernels.h - the vector kernels of a move, written once over the compilers' vector types.
- * Included by reduce_<isa>.c, which sets V_BYTES and V_KEEP(v), an empty asm that keeps a product
- * from being fused into a sum, and defines the hooks.  All is static, so that nothing leaks to a CPU
- * without the instructions.  Bits equal those of reduce.c but for the payload of NaNs.
+/* reduce_kernels.h - the vector kernels of a move, written once for all instruction sets; included
+ * by reduce_<isa>.c under the conditions of reduce_lanes.h.
  *
  *     |head|block of 4 vectors|block| ... |vector|vector|tail|
  *
@@ -11,265 +9,7 @@
 #ifndef REDUCE_KERNELS_H
 #define REDUCE_KERNELS_H
 
-#include "reduce_entries.h"
-
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-typedef uint8_t vec __attribute__((vector_size(V_BYTES)));
-typedef uint8_t vu8 __attribute__((vector_size(V_BYTES)));
-typedef uint16_t vu16 __attribute__((vector_size(V_BYTES)));
-typedef uint32_t vu32 __attribute__((vector_size(V_BYTES)));
-typedef uint64_t vu64 __attribute__((vector_size(V_BYTES)));
-typedef int8_t vi8 __attribute__((vector_size(V_BYTES)));
-typedef int16_t vi16 __attribute__((vector_size(V_BYTES)));
-typedef int32_t vi32 __attribute__((vector_size(V_BYTES)));
-typedef int64_t vi64 __attribute__((vector_size(V_BYTES)));
-typedef float vf32 __attribute__((vector_size(V_BYTES)));
-typedef double vf64 __attribute__((vector_size(V_BYTES)));
-
-/* ---- hooks, defined by the includer ------------------------------------------------------- */
-
-/* `stream` asks for non-temporal stores; p is then aligned to the bytes stored. */
-INLINE void full_store(char *p, vec v, bool stream);
-/* 16-bit and 8-bit elements in memory, zero-extended to u32 lanes; stores keep the low bits. */
-INLINE vec half_load(const char *p);
-INLINE void half_store(char *p, vec v, bool stream);
-INLINE vec quarter_load(const char *p);
-INLINE void quarter_store(char *p, vec v, bool stream);
-/* f16 in memory, f32 lanes. */
-INLINE vec f16_load(const char *p);
-INLINE void f16_store(char *p, vec v, bool stream);
-/* The first n < V_BYTES bytes, without touching others; the rest of the vector is zero. */
-INLINE vec full_load_part(const char *p, size_t n);
-/* Makes earlier non-temporal stores visible before later stores. */
-INLINE void stream_fence(void);
-
-/* ---- parts of a vector -------------------------------------------------------------------- */
-
-/* n <= 8 bytes as the low bytes of a word. */
-INLINE uint64_t word_load_part(const char *p, size_t n)
-{
-    uint64_t w = 0;
-    uint32_t lo4, hi4;
-    uint16_t lo2, hi2;
-    if (n == 8) {
-        memcpy(&w, p, 8);
-    } else if (n >= 4) {
-        memcpy(&lo4, p, 4);
-        memcpy(&hi4, p + n - 4, 4);
-        w = lo4 | (uint64_t)hi4 << (8 * (n - 4));
-    } else if (n >= 2) {
-        memcpy(&lo2, p, 2);
-        memcpy(&hi2, p + n - 2, 2);
-        w = lo2 | (uint64_t)hi2 << (8 * (n - 2));
-    } else if (n == 1) {
-        w = (uint8_t)*p;
-    }
-    return w;
-}
-
-/* Copy n < V_BYTES bytes. */
-INLINE void copy_part(char *to, const char *from, size_t n)
-{
-    while (n >= 8) {
-        memcpy(to, from, 8);
-        to += 8;
-        from += 8;
-        n -= 8;
-    }
-    if (n & 4)
-        memcpy(to, from, 4);
-    if (n & 2)
-        memcpy(to + (n & 4), from + (n & 4), 2);
-    if (n & 1)
-        to[n - 1] = from[n - 1];
-}
-
-/* ---- lanes: how elements get from memory into a vector of accumulators and back ------------ */
-
-struct lane {
-    size_t bytes; /* of memory for one vector */
-    vec (*load)(const char *p);
-    vec (*load_part)(const char *p, size_t n);
-    void (*store)(char *p, vec v, bool stream);
-};
-
-INLINE vec full_load(const char *p)
-{
-    vec v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-INLINE vec select_lanes(vec mask, vec yes, vec no)
-{
-    return (mask & yes) | (~mask & no);
-}
-
-INLINE vec bf16_load(const char *p)
-{
-    return (vec)((vu32)half_load(p) << 16);
-}
-
-INLINE void bf16_store(char *p, vec v, bool stream)
-{
-    const vu32 u = (vu32)v;
-    const vu32 rounded = (u + 0x7fffU + (u >> 16 & 1)) >> 16;
-    const vi32 is_nan = (vi32)(u & 0x7fffffffU) > 0x7f800000;
-    half_store(p, select_lanes((vec)is_nan, (vec)(u >> 16 | 0x40U), (vec)rounded), stream);
-}
-
-/* As widen() and narrow() of reduce.c. */
-INLINE vec widen_lanes(vu32 magnitude, int mant, int bias)
-{
-    const uint32_t shift = (uint32_t)(127 - bias) << 23;
-    const vu32 normal = (magnitude << (23 - mant)) + shift;
-    const vu32 one_more = (vu32){0} + (shift + (1U << 23));
-    const vf32 subnormal = (vf32)(normal + (1U << 23)) - (vf32)one_more;
-    return select_lanes((vec)((magnitude >> mant) == 0), (vec)subnormal, (vec)normal);
-}
-
-INLINE vec narrow_lanes(vu32 magnitude, int mant, int bias)
-{
-    const int cut = 23 - mant;
-    const uint32_t half = (1U << (cut - 1)) - 1;
-    const vu32 rebias = (vu32){0} + ((uint32_t)(127 - bias) << mant);
-    const vu32 normal = ((magnitude + half + (magnitude >> cut & 1)) >> cut) - rebias;
-    const vu32 magic = (vu32){0} + ((uint32_t)(127 - bias + 1 + 23 - mant) << 23);
-    const vu32 subnormal = (vu32)((vf32)magnitude + (vf32)magic) - magic;
-    const vi32 is_small = (vi32)magnitude < (127 - bias + 1) << 23;
-    return select_lanes((vec)is_small, (vec)subnormal, (vec)normal);
-}
-
-INLINE vec e4m3_load(const char *p)
-{
-    const vu32 u = (vu32)quarter_load(p);
-    const vu32 magnitude = u & 0x7fU;
-    const vec quiet_nan = (vec)((vu32){0} + 0x7fc00000U);
-    const vec value = widen_lanes(magnitude, 3, 7);
-    return select_lanes((vec)(magnitude == 0x7fU), quiet_nan, value) | (vec)((u & 0x80U) << 24);
-}
-
-INLINE void e4m3_store(char *p, vec v, bool stream)
-{
-    const vu32 magnitude = (vu32)v & 0x7fffffffU;
-    const vi32 rounded = (vi32)narrow_lanes(magnitude, 3, 7);
-    const vec top = (vec)((vu32){0} + 0x7eU);
-    const vec finite = select_lanes((vec)(rounded > 0x7e), top, (vec)rounded);
-    const vec is_nan = (vec)((vi32)magnitude > 0x7f800000);
-    quarter_store(p, finite | (is_nan & (vec)((vu32){0} + 0x7fU)) | (vec)((vu32)v >> 24 & 0x80U),
-                  stream);
-}
-
-INLINE vec e5m2_load(const char *p)
-{
-    const vu32 u = (vu32)quarter_load(p);
-    const vu32 magnitude = u & 0x7fU;
-    const vec special = (vec)(magnitude << 21 | 0x7f800000U);
-    const vec value = widen_lanes(magnitude, 2, 15);
-    return select_lanes((vec)((vi32)magnitude >= 0x7c), special, value) | (vec)((u & 0x80U) << 24);
-}
-
-INLINE void e5m2_store(char *p, vec v, bool stream)
-{
-    const vu32 magnitude = (vu32)v & 0x7fffffffU;
-    const vi32 rounded = (vi32)narrow_lanes(magnitude, 2, 15);
-    const vec top = (vec)((vu32){0} + 0x7bU);
-    const vec finite = select_lanes((vec)(rounded > 0x7b), top, (vec)rounded);
-    const vec nan_or_inf = (vec)((((vi32)magnitude > 0x7f800000) & 3) | 0x7c);
-    const vec is_special = (vec)((vi32)magnitude >= 0x7f800000);
-    quarter_store(p,
-                  select_lanes(is_special, nan_or_inf, finite) | (vec)((vu32)v >> 24 & 0x80U),
-                  stream);
-}
-
-#define DEFINE_LOAD_PART(name)                                                                     \
-    INLINE vec name##_load_part(const char *p, size_t n)                                           \
-    {                                                                                              \
-        char whole[V_BYTES] = {0};                                                                 \
-        copy_part(whole, p, n);                                                                    \
-        return name##_load(whole);                                                                 \
-    }
-DEFINE_LOAD_PART(f16)
-DEFINE_LOAD_PART(bf16)
-DEFINE_LOAD_PART(e4m3)
-DEFINE_LOAD_PART(e5m2)
-
-#define DEFINE_LANE(how, bytes)                                                                    \
-    static const struct lane lane_##how = {bytes, how##_load, how##_load_part, how##_store};
-DEFINE_LANE(full, V_BYTES)
-DEFINE_LANE(f16, V_BYTES / 2)
-DEFINE_LANE(bf16, V_BYTES / 2)
-DEFINE_LANE(e4m3, V_BYTES / 4)
-DEFINE_LANE(e5m2, V_BYTES / 4)
-
-/* ---- operations on accumulators ----------------------------------------------------------- */
-
-typedef vec (*lane_op)(vec x, vec y);
-typedef vec (*lane_divide)(vec x, double by);
-
-#define DEFINE_OP(name, type, expr)                                                                \
-    INLINE vec op_##name(vec x, vec y)                                                             \
-    {                                                                                              \
-        const type a = (type)x, b = (type)y;                                                       \
-        return (vec)(expr);                                                                        \
-    }
-#define DEFINE_OPS_ORDER(name, type)                                                               \
-    DEFINE_OP(name##_max, type, select_lanes((vec)(a > b), x, y))                                  \
-    DEFINE_OP(name##_min, type, select_lanes((vec)(a < b), x, y))
-#define DEFINE_OPS_INT(bits)                                                                       \
-    DEFINE_OP(u##bits##_sum, vu##bits, a + b)                                                      \
-    DEFINE_OP(u##bits##_prod, vu##bits, a *b)                                                      \
-    DEFINE_OP(u##bits##_band, vu##bits, a &b)                                                      \
-    DEFINE_OP(u##bits##_bor, vu##bits, a | b)                                                      \
-    DEFINE_OP(u##bits##_bxor, vu##bits, a ^ b)                                                     \
-    DEFINE_OPS_ORDER(u##bits, vu##bits)                                                            \
-    DEFINE_OPS_ORDER(i##bits, vi##bits)
-DEFINE_OPS_INT(8)
-DEFINE_OPS_INT(16)
-DEFINE_OPS_INT(32)
-DEFINE_OPS_INT(64)
-
-/* NaN wins, and of two zeros +0 is above -0, as in reduce.c. */
-#define DEFINE_OPS_FLOAT(name, type)                                                               \
-    DEFINE_OP(name##_sum, type, a + b)                                                             \
-    DEFINE_OP(name##_prod, type, a *b)                                                             \
-    DEFINE_OP(name##_max, type,                                                                    \
-              select_lanes((vec)(a != a) | (vec)(a > b), x, y & (x | ~(vec)(a == b))))             \
-    DEFINE_OP(name##_min, type,                                                                    \
-              select_lanes((vec)(a != a) | (vec)(a < b), x, y | (x & (vec)(a == b))))
-DEFINE_OPS_FLOAT(f32, vf32)
-DEFINE_OPS_FLOAT(f64, vf64)
-
-#define DEFINE_DIVIDE_FLOAT(name, type, scalar)                                                    \
-    INLINE vec divide_##name(vec x, double by)                                                     \
-    {                                                                                              \
-        return (vec)((type)x / (scalar)by);                                                        \
-    }
-DEFINE_DIVIDE_FLOAT(f32, vf32, float)
-DEFINE_DIVIDE_FLOAT(f64, vf64, double)
-
-#define DEFINE_DIVIDE_INT(name, type, wide)                                                        \
-    INLINE vec divide_##name(vec x, double by)                                                     \
-    {                                                                                              \
-        const wide divisor = (wide)(by < 1 ? 1 : by);                                              \
-        type each[V_BYTES / sizeof(type)];                                                         \
-        memcpy(each, &x, sizeof(x));                                                               \
-        for (size_t i = 0; i < ARRAY_LEN(each); i++)                                               \
-            each[i] = (type)(each[i] / divisor);                                                   \
-        memcpy(&x, each, sizeof(x));                                                               \
-        return x;                                                                                  \
-    }
-DEFINE_DIVIDE_INT(i8, int8_t, int64_t)
-DEFINE_DIVIDE_INT(u8, uint8_t, uint64_t)
-DEFINE_DIVIDE_INT(i16, int16_t, int64_t)
-DEFINE_DIVIDE_INT(u16, uint16_t, uint64_t)
-DEFINE_DIVIDE_INT(i32, int32_t, int64_t)
-DEFINE_DIVIDE_INT(u32, uint32_t, uint64_t)
-DEFINE_DIVIDE_INT(i64, int64_t, int64_t)
-DEFINE_DIVIDE_INT(u64, uint64_t, uint64_t)
+#include "reduce_lanes.h"
 
 /* ---- loops: one pair for each lane and operation ------------------------------------------- */
 
@@ -338,8 +78,8 @@ INLINE void fold_middle(const struct move *move, size_t at, size_t end, const st
 
 /* Copies of the operands keep pointers in registers, which the stores could change for all that the
  * compiler knows.  Two into one, the step of every ring, has its own loop. */
-INLINE void fold_middle_fast(const struct move *move, size_t at, size_t end, const struct lane *lane,
-                             lane_op op, lane_divide finish)
+INLINE void fold_middle_fast(const struct move *move, size_t at, size_t end,
+                             const struct lane *lane, lane_op op, lane_divide finish)
 {
     if (move->nsrc == 2 && move->ndst == 1) {
         const char *const src[2] = {move->src[0], move->src[1]};
@@ -355,7 +95,8 @@ INLINE void fold_middle_fast(const struct move *move, size_t at, size_t end, con
 INLINE void fold_edge(const struct move *move, size_t at, size_t n, char *out,
                       const struct lane *lane, lane_op op, lane_divide finish)
 {
-    vec v = n == lane->bytes ? lane->load(move->src[0] + at) : lane->load_part(move->src[0] + at, n);
+    vec v =
+        n == lane->bytes ? lane->load(move->src[0] + at) : lane->load_part(move->src[0] + at, n);
     for (int k = 1; k < move->nsrc; k++) {
         const char *const more = move->src[k] + at;
         v = op(v, n == lane->bytes ? lane->load(more) : lane->load_part(more, n));
@@ -379,8 +120,7 @@ INLINE vec finish_none(vec v, double divisor)
         fold_edge(move, at, n, out, &lane_##how, op, finish);                                      \
     }                                                                                              \
     static const struct loops loops_##name = {middle_##name, edge_##name};
-#define DEFINE_LOOPS_OP(how, op)                                                                   \
-    DEFINE_LOOPS(how##_##op, how, op_##op, finish_none, fold_middle)
+#define DEFINE_LOOPS_OP(how, op) DEFINE_LOOPS(how##_##op, how, op_##op, finish_none, fold_middle)
 #define DEFINE_LOOPS_SUM(how, type)                                                                \
     DEFINE_LOOPS(how##_##type##_sum, how, op_##type##_sum, finish_none, fold_middle_fast)
 #define DEFINE_LOOPS_ORDER(how, type)                                                              \
@@ -454,18 +194,30 @@ static void run_loops(struct move *move, const struct loops *loops, const struct
         store_edge(move, move->bytes - step, tail, step);
 }
 
-/* Copying is a fold of one source. */
+enum { COPY_PIECE = 4096 }; /* bytes; is read once and stays in the L1 cache for all destinations */
+
+static void copy_plain(char *const *dst, int ndst, const char *from, size_t bytes)
+{
+    const size_t piece = ndst == 1 ? bytes : COPY_PIECE;
+    for (size_t at = 0; at < bytes; at += piece) {
+        const size_t n = bytes - at < piece ? bytes - at : piece;
+        for (int j = 0; j < ndst; j++) {
+            if (dst[j] != from)
+                memcpy(dst[j] + at, from + at, n);
+        }
+    }
+}
+
+/* With non-temporal stores copying is a fold of one source. */
 static void copy_to_all(char *const *dst, int ndst, const char *from, size_t bytes, bool stream)
 {
-    if (ndst == 1 && !stream) {
-        if (dst[0] != from)
-            memcpy(dst[0], from, bytes);
-        return;
-    }
     const char *const src[1] = {from};
     struct move move = {
         .dst = dst, .src = src, .ndst = ndst, .nsrc = 1, .bytes = bytes, .stream = stream};
-    run_loops(&move, &loops_full_u8_bor, &lane_full, 1);
+    if (stream)
+        run_loops(&move, &loops_full_u8_bor, &lane_full, 1);
+    else
+        copy_plain(dst, ndst, from, bytes);
 }
 
 static void copy(const struct reduce_args *args)
@@ -493,7 +245,43 @@ struct kernel {
     const struct scaling *scaling;
 };
 
-enum { SCALED_TILE = 4096 }; /* bytes; stays in the L1 cache */
+enum {
+    TILE_BYTES = 4096, /* stays in the L1 cache */
+    /* Above so many sources the caches run out of ways and prefetchers out of streams: twice as
+     * slow at 32, equal at 16 (Zen 4, 2026-11).  Then tiles take TILE_SOURCES at a time. */
+    MANY_SOURCES = 16,
+    TILE_SOURCES = 8,
+};
+
+static void store_tile(const struct reduce_args *args, size_t at, const char *tile, size_t bytes)
+{
+    for (int j = 0; j < args->ndst; j++) {
+        char *const dst[1] = {(char *)args->dst[j] + at};
+        copy_to_all(dst, 1, tile, bytes, args->stream);
+    }
+}
+
+/* Many sources, where a tile of elements loses nothing against accumulators. */
+static void run_tiled(const struct reduce_args *args, const struct kernel *kernel)
+{
+    char tile[TILE_BYTES] __attribute__((aligned(V_BYTES)));
+    char *const dst[1] = {tile};
+    const size_t bytes = args->count * kernel->element;
+    for (size_t at = 0; at < bytes; at += TILE_BYTES) {
+        const size_t n = bytes - at < TILE_BYTES ? bytes - at : TILE_BYTES;
+        for (int k = 0; k < args->nsrc;) {
+            const char *src[TILE_SOURCES];
+            int nsrc = 0;
+            if (k > 0)
+                src[nsrc++] = tile;
+            while (nsrc < TILE_SOURCES && k < args->nsrc)
+                src[nsrc++] = (const char *)args->src[k++] + at;
+            struct move move = {.dst = dst, .src = src, .ndst = 1, .nsrc = nsrc, .bytes = n};
+            run_loops(&move, kernel->loops, kernel->lane, kernel->element);
+        }
+        store_tile(args, at, tile, n);
+    }
+}
 
 static void scale_tile(const struct reduce_args *args, const struct kernel *kernel, vec factor,
                        size_t at, size_t bytes, char *tile)
@@ -521,18 +309,15 @@ static void scale_tile(const struct reduce_args *args, const struct kernel *kern
 /* With pre, or post_div where no loops include it: a vector at a time through pointers. */
 static void run_scaled(const struct reduce_args *args, const struct kernel *kernel)
 {
-    char tile[SCALED_TILE] = {0};
+    char tile[TILE_BYTES] = {0};
     const size_t bytes = args->count * kernel->element;
     for (size_t i = 0; args->pre != NULL && i < kernel->lane->bytes; i += kernel->element)
         memcpy(tile + i, args->pre, kernel->element);
     const vec factor = kernel->lane->load(tile);
-    for (size_t at = 0; at < bytes; at += SCALED_TILE) {
-        const size_t n = bytes - at < SCALED_TILE ? bytes - at : SCALED_TILE;
+    for (size_t at = 0; at < bytes; at += TILE_BYTES) {
+        const size_t n = bytes - at < TILE_BYTES ? bytes - at : TILE_BYTES;
         scale_tile(args, kernel, factor, at, n, tile);
-        for (int j = 0; j < args->ndst; j++) {
-            char *const dst[1] = {(char *)args->dst[j] + at};
-            copy_to_all(dst, 1, tile, n, args->stream);
-        }
+        store_tile(args, at, tile, n);
     }
 }
 
@@ -554,6 +339,8 @@ static void run_kernel(const struct reduce_args *args, const struct kernel *kern
         run_scaled(args, kernel);
     else if (args->nsrc == 1 && args->post_div == 0)
         copy_to_all(move.dst, move.ndst, move.src[0], move.bytes, move.stream);
+    else if (args->nsrc > MANY_SOURCES && args->post_div == 0 && kernel->lane == &lane_full)
+        run_tiled(args, kernel);
     else
         run_loops(&move, loops, kernel->lane, kernel->element);
     if (args->stream)
@@ -579,7 +366,7 @@ DEFINE_SCALING(e5m2, f32, divide_f32, &loops_e5m2_f32_average)
 
 #define DEFINE_ENTRY(type, op_name, number, op_number, bytes, how, fold)                           \
     static const struct kernel kernel_##type##_##op_name = {                                       \
-        &lane_##how,       bytes,                   op_##fold, (op_number) == KOLO_SUM,            \
+        &lane_##how,           bytes,          op_##fold, (op_number) == KOLO_SUM,                 \
         &loops_##how##_##fold, &scaling_##type};                                                   \
     static void entry_##type##_##op_name(const struct reduce_args *args)                           \
     {                                                                                              \

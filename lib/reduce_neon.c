@@ -1,5 +1,5 @@
-/* reduce_neon.c - the kernels of reduce_kernels.h for aarch64.  Non-temporal stores are a hint there
- * (STNP) that no compiler offers by an intrinsic; `stream` stores plainly. */
+/* reduce_neon.c - the kernels of reduce_kernels.h for aarch64.  Non-temporal stores are a hint
+ * there (STNP) that no compiler offers by an intrinsic; `stream` stores plainly. */
 #define V_BYTES 16
 #define V_KEEP(v) __asm__("" : "+w"(v))
 #include "reduce_kernels.h"
@@ -26,11 +26,11 @@ INLINE void half_store(char *p, vec v, bool stream)
     memcpy(p, &u, sizeof(u));
 }
 
-INLINE vec quarter_load(const char *p)
+INLINE vhalf quarter_load(const char *p)
 {
     uint32_t word;
     memcpy(&word, p, sizeof(word));
-    return (vec)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word))));
+    return (vhalf)vget_low_u16(vmovl_u8(vcreate_u8(word)));
 }
 
 INLINE void quarter_store(char *p, vec v, bool stream)
@@ -41,11 +41,16 @@ INLINE void quarter_store(char *p, vec v, bool stream)
     memcpy(p, &bytes, 4);
 }
 
+INLINE vec f16_widen(vhalf v)
+{
+    return (vec)vcvt_f32_f16((float16x4_t)v);
+}
+
 INLINE vec f16_load(const char *p)
 {
-    float16x4_t h;
-    memcpy(&h, p, sizeof(h));
-    return (vec)vcvt_f32_f16(h);
+    vhalf v;
+    memcpy(&v, p, sizeof(v));
+    return f16_widen(v);
 }
 
 INLINE void f16_store(char *p, vec v, bool stream)
@@ -53,6 +58,11 @@ INLINE void f16_store(char *p, vec v, bool stream)
     (void)stream;
     const float16x4_t h = vcvt_f16_f32((float32x4_t)v);
     memcpy(p, &h, sizeof(h));
+}
+
+INLINE vec select_lanes(vec mask, vec yes, vec no)
+{
+    return (vec)vbslq_u8((uint8x16_t)mask, (uint8x16_t)yes, (uint8x16_t)no);
 }
 
 INLINE vec full_load_part(const char *p, size_t n)

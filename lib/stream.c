@@ -3,8 +3,8 @@
  * A stream is its *frontier*: the tickets that its next work must wait for (its last work, and
  * events it was told to wait for); an event is a copy of a frontier.  Submitting moves the frontier
  * into the dependencies of a new ticket, which becomes the frontier.  Dependencies were always
- * queued earlier, on whatever worker, so that waits cannot form a circle, and a worker holds no lock
- * while it waits. */
+ * queued earlier, on whatever worker, so that waits cannot form a circle, and a worker holds no
+ * lock while it waits. */
 #include "stream.h"
 
 #include "mem.h"
@@ -54,7 +54,7 @@ static void stream_set_error(struct kolo_stream *stream, enum kolo_status status
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* `pending` falls before the ticket is done: who has synchronized the stream sees an idle worker. */
+/* `pending` falls before the ticket is done: who has synchronized a stream sees an idle worker. */
 static void run_work(struct worker *worker, struct work *w)
 {
     struct ticket *const t = w->ticket; /* finish may free w */

@@ -1,5 +1,5 @@
 /* ticket.h - a ticket stands for one piece of asynchronous work until it is done: others wait for
- * it, in any number, however long after.  Counted references; the last one gives it back for reuse. */
+ * it, in any number, however long after.  References are counted; the last one gives it back. */
 #ifndef TICKET_H
 #define TICKET_H
 
@@ -33,8 +33,8 @@ struct ticket {
     struct ticket *next_free;
 };
 
-/* Whoever uses tickets enters first; unused tickets are freed when the last user has left, so that a
- * process that is done with Kolo holds no memory of it. */
+/* Whoever uses tickets enters first; unused tickets are freed when the last user has left, so that
+ * a process that is done with Kolo holds no memory of it. */
 void ticket_pool_enter(void);
 void ticket_pool_leave(void);
 

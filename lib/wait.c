@@ -168,8 +168,8 @@ static void name_blockers(struct engine *e, const struct job *j, struct text *t)
         const struct lane_state *lane = &j->lanes[i];
         if (lane->is_done || !lane->blocked)
             continue;
-        text_add(t, "; lane %d step %d round %u waits for rank %d (%s) to %s", i,
-                 (int)(lane->at - lane->begin), lane->round, lane->blocked->peer,
+        text_add(t, "; lane %d step %d round %llu waits for rank %d (%s) to %s", i,
+                 (int)(lane->at - lane->begin), (unsigned long long)lane->round, lane->blocked->peer,
                  e->transport->ops->peer_name(e->transport, lane->blocked->peer),
                  lane->blocked_on_credit ? "take data" : "send");
     }

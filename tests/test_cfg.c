@@ -292,7 +292,7 @@ Test(cfg, print_has_a_row_for_each_option)
     text_init(&t, text, sizeof(text));
     cfg_print(&t);
     cr_assert_lt(t.used, sizeof(text));
-#define X(key, name, ...) \
+#define X(key, name, ...)                                                                          \
     cr_assert(find_line(text, name, line, sizeof(line)), name " in:\n%s", text);
     CFG_TABLE(X)
 #undef X

@@ -91,10 +91,14 @@ Test(mem, resize_keeps_what_was_there)
 static void *allocate(int how)
 {
     switch (how) {
-    case 0: return mem_calloc(3, 5);
-    case 1: return mem_resize(NULL, 3, 5);
-    case 2: return mem_aligned(32, 100);
-    default: return mem_strdup("text");
+    case 0:
+        return mem_calloc(3, 5);
+    case 1:
+        return mem_resize(NULL, 3, 5);
+    case 2:
+        return mem_aligned(32, 100);
+    default:
+        return mem_strdup("text");
     }
 }
 

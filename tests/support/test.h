@@ -1,7 +1,7 @@
 /* test.h - all that tests see of the test framework.  Criterion by default; with
  * -DKOLO_TEST_DRIVER the driver of test_driver.c, which runs the tests in this process, because
  * Criterion cannot start under ThreadSanitizer.  Both offer Test(), the cr_assert family with an
- * optional printf message (a literal format), cr_fail and cr_skip_test, and nothing else is used. */
+ * optional printf message (a literal format), cr_fail and cr_skip_test; nothing else is used. */
 #ifndef TEST_H
 #define TEST_H
 
