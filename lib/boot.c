@@ -40,13 +40,15 @@ enum kolo_status boot_id_create(struct kolo_unique_id *id, int64_t timeout_ms)
     return KOLO_OK;
 }
 
-enum kolo_status boot_id_from_address(const char *host, int port, const char *secret_text, bool listen,
-                                      int64_t timeout_ms, struct kolo_unique_id *id)
+enum kolo_status boot_id_from_address(const char *host, int port, const char *secret_text,
+                                      bool listen, int64_t timeout_ms, struct kolo_unique_id *id)
 {
     struct wire_id made = {0};
     if (host == NULL || secret_text == NULL || id == NULL || port < 1 || port > 65535)
-        return fail(KOLO_ERR_ARG, "the address of rank 0 is not a host with a port in 1..65535 (host %s, "
-                                  "port %d)", host != NULL ? host : "NULL", port);
+        return fail(KOLO_ERR_ARG,
+                    "the address of rank 0 is not a host with a port in 1..65535 (host %s, "
+                    "port %d)",
+                    host != NULL ? host : "NULL", port);
     wire_secret_from_text(secret_text, made.secret);
     if (listen)
         TRY(serve_id(&made, port, timeout_ms));
@@ -107,12 +109,13 @@ static enum kolo_status check_place(int rank, int nranks)
     if (nranks < 1 || nranks > WIRE_MAX_RANKS)
         return fail(KOLO_ERR_ARG, "nranks is %d, must be 1..%d", nranks, WIRE_MAX_RANKS);
     if (rank < 0 || rank >= nranks)
-        return fail(KOLO_ERR_ARG, "rank is %d, must be 0..%d (nranks is %d)", rank, nranks - 1, nranks);
+        return fail(KOLO_ERR_ARG, "rank is %d, must be 0..%d (nranks is %d)", rank, nranks - 1,
+                    nranks);
     return KOLO_OK;
 }
 
-enum kolo_status boot_create(const struct kolo_unique_id *id, int rank, int nranks, int64_t timeout_ms,
-                             struct boot **out)
+enum kolo_status boot_create(const struct kolo_unique_id *id, int rank, int nranks,
+                             int64_t timeout_ms, struct boot **out)
 {
     const uint64_t deadline = net_deadline(timeout_ms);
     struct wire_id where;
@@ -120,7 +123,8 @@ enum kolo_status boot_create(const struct kolo_unique_id *id, int rank, int nran
     struct boot *b;
     int listener;
     if (id == NULL || out == NULL)
-        return fail(KOLO_ERR_ARG, "%s is NULL", id == NULL ? "the unique id" : "the handle to make");
+        return fail(KOLO_ERR_ARG, "%s is NULL",
+                    id == NULL ? "the unique id" : "the handle to make");
     TRY(check_place(rank, nranks));
     TRY(wire_id_decode(id, &where));
     TRY(boot_alloc(rank, nranks, where.secret, &b));
@@ -142,7 +146,8 @@ enum kolo_status boot_create(const struct kolo_unique_id *id, int rank, int nran
     if (status != KOLO_OK)
         goto undo_cards;
     mem_free(cards);
-    LOG(LOG_DEBUG, "boot", "rank %d of %d on host %s has met its neighbours", rank, nranks, b->host);
+    LOG(LOG_DEBUG, "boot", "rank %d of %d on host %s has met its neighbours", rank, nranks,
+        b->host);
     *out = b;
     return KOLO_OK;
 
@@ -165,7 +170,8 @@ static void run_pieces(const struct boot *b, char *all, size_t bytes, int last, 
     pieces[1] = (struct iovec){all, (size_t)(count - head) * bytes};
 }
 
-static enum kolo_status gather_round(struct boot *b, int k, char *all, size_t bytes, uint64_t deadline)
+static enum kolo_status gather_round(struct boot *b, int k, char *all, size_t bytes,
+                                     uint64_t deadline)
 {
     const int step = 1 << k;
     const int count = min_int(step, b->size - step);
@@ -185,10 +191,12 @@ enum kolo_status boot_all_gather(struct boot *b, const void *mine, size_t bytes,
     if (b == NULL || (bytes > 0 && (mine == NULL || all == NULL)))
         return fail(KOLO_ERR_ARG, "a NULL argument to an all-gather of %zu bytes a rank", bytes);
     if (bytes > BOOT_BLOB_MAX || !size_mul(bytes, (size_t)b->size, &total))
-        return fail(KOLO_ERR_ARG, "an all-gather of %zu bytes a rank; the bootstrap takes at most %d",
-                    bytes, BOOT_BLOB_MAX);
+        return fail(KOLO_ERR_ARG,
+                    "an all-gather of %zu bytes a rank; the bootstrap takes at most %d", bytes,
+                    BOOT_BLOB_MAX);
     if (b->broken != KOLO_OK)
-        return fail(b->broken, "the bootstrap of rank %d of %d has failed before; make a new communicator",
+        return fail(b->broken,
+                    "the bootstrap of rank %d of %d has failed before; make a new communicator",
                     b->rank, b->size);
     if (bytes > 0)
         memmove((char *)all + (size_t)b->rank * bytes, mine, bytes);

@@ -112,8 +112,9 @@ static void add_interfaces(const struct ifaddrs *list, const char *filter, struc
         for (const struct ifaddrs *it = list; it != NULL; it = it->ifa_next) {
             struct net_addr a;
             if (it->ifa_addr == NULL || !(it->ifa_flags & IFF_UP) ||
-                !net_ifname_allowed(filter, it->ifa_name) || !addr_from_sockaddr(it->ifa_addr, &a) ||
-                addr_is_link_local(&a) || pass_of(it, &a) != pass)
+                !net_ifname_allowed(filter, it->ifa_name) ||
+                !addr_from_sockaddr(it->ifa_addr, &a) || addr_is_link_local(&a) ||
+                pass_of(it, &a) != pass)
                 continue;
             addrs_add(out, &a);
         }

@@ -45,33 +45,61 @@ struct source {
 #define BELOW_MPI (BIT(SOURCE_SLURM) | BIT(SOURCE_K8S) | BIT(SOURCE_PALS))
 
 static const struct source sources[NSOURCES] = {
-    [SOURCE_KOLO] = {.name = "kolo", .rank = "KOLO_RANK", .size = "KOLO_SIZE",
+    [SOURCE_KOLO] = {.name = "kolo",
+                     .rank = "KOLO_RANK",
+                     .size = "KOLO_SIZE",
                      .local_rank = "KOLO_LOCAL_RANK"},
-    [SOURCE_TORCHRUN] = {.name = "torchrun", .rank = "RANK", .size = "WORLD_SIZE",
-                         .local_rank = "LOCAL_RANK", .local_size = "LOCAL_WORLD_SIZE",
+    [SOURCE_TORCHRUN] = {.name = "torchrun",
+                         .rank = "RANK",
+                         .size = "WORLD_SIZE",
+                         .local_rank = "LOCAL_RANK",
+                         .local_size = "LOCAL_WORLD_SIZE",
                          .needs = "TORCHELASTIC_RUN_ID",
-                         .hides = BELOW_MPI | BIT(SOURCE_PMIX) | BIT(SOURCE_OMPI) | BIT(SOURCE_PMI) |
-                                  BIT(SOURCE_ENV) | BIT(SOURCE_JAX)},
-    [SOURCE_PMIX] = {.name = "pmix", .rank = "PMIX_RANK", .needs = "PMIX_NAMESPACE",
+                         .hides = BELOW_MPI | BIT(SOURCE_PMIX) | BIT(SOURCE_OMPI) |
+                                  BIT(SOURCE_PMI) | BIT(SOURCE_ENV) | BIT(SOURCE_JAX)},
+    [SOURCE_PMIX] = {.name = "pmix",
+                     .rank = "PMIX_RANK",
+                     .needs = "PMIX_NAMESPACE",
                      .hides = BELOW_MPI},
-    [SOURCE_OMPI] = {.name = "ompi", .rank = "OMPI_COMM_WORLD_RANK", .size = "OMPI_COMM_WORLD_SIZE",
+    [SOURCE_OMPI] = {.name = "ompi",
+                     .rank = "OMPI_COMM_WORLD_RANK",
+                     .size = "OMPI_COMM_WORLD_SIZE",
                      .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
-                     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE", .hides = BELOW_MPI},
-    [SOURCE_PMI] = {.name = "pmi", .rank = "PMI_RANK", .size = "PMI_SIZE",
-                    .local_rank = "MPI_LOCALRANKID", .local_size = "MPI_LOCALNRANKS",
+                     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+                     .hides = BELOW_MPI},
+    [SOURCE_PMI] = {.name = "pmi",
+                    .rank = "PMI_RANK",
+                    .size = "PMI_SIZE",
+                    .local_rank = "MPI_LOCALRANKID",
+                    .local_size = "MPI_LOCALNRANKS",
                     .hides = BELOW_MPI},
-    [SOURCE_PALS] = {.name = "pals", .rank = "PALS_RANKID", .size = "PALS_SIZE",
-                     .local_rank = "PALS_LOCAL_RANKID", .local_size = "PALS_LOCAL_SIZE"},
+    [SOURCE_PALS] = {.name = "pals",
+                     .rank = "PALS_RANKID",
+                     .size = "PALS_SIZE",
+                     .local_rank = "PALS_LOCAL_RANKID",
+                     .local_size = "PALS_LOCAL_SIZE"},
     /* A batch script has SLURM_PROCID and no step: there it means nothing. */
-    [SOURCE_SLURM] = {.name = "slurm", .rank = "SLURM_PROCID", .size = "SLURM_STEP_NUM_TASKS",
-                      .local_rank = "SLURM_LOCALID", .flags = SOURCE_HALF_OK,
+    [SOURCE_SLURM] = {.name = "slurm",
+                      .rank = "SLURM_PROCID",
+                      .size = "SLURM_STEP_NUM_TASKS",
+                      .local_rank = "SLURM_LOCALID",
+                      .flags = SOURCE_HALF_OK,
                       .hides = BIT(SOURCE_K8S)},
-    [SOURCE_ENV] = {.name = "env", .rank = "RANK", .size = "WORLD_SIZE", .local_rank = "LOCAL_RANK",
-                    .local_size = "LOCAL_WORLD_SIZE", .needs = "MASTER_ADDR",
+    [SOURCE_ENV] = {.name = "env",
+                    .rank = "RANK",
+                    .size = "WORLD_SIZE",
+                    .local_rank = "LOCAL_RANK",
+                    .local_size = "LOCAL_WORLD_SIZE",
+                    .needs = "MASTER_ADDR",
                     .hides = BIT(SOURCE_K8S)},
-    [SOURCE_JAX] = {.name = "jax", .rank = "JAX_PROCESS_ID", .size = "JAX_NUM_PROCESSES",
-                    .needs = "JAX_COORDINATOR_ADDRESS", .hides = BIT(SOURCE_K8S)},
-    [SOURCE_K8S] = {.name = "k8s", .rank = "JOB_COMPLETION_INDEX", .size = "KOLO_SIZE",
+    [SOURCE_JAX] = {.name = "jax",
+                    .rank = "JAX_PROCESS_ID",
+                    .size = "JAX_NUM_PROCESSES",
+                    .needs = "JAX_COORDINATOR_ADDRESS",
+                    .hides = BIT(SOURCE_K8S)},
+    [SOURCE_K8S] = {.name = "k8s",
+                    .rank = "JOB_COMPLETION_INDEX",
+                    .size = "KOLO_SIZE",
                     .flags = SOURCE_HALF_OK},
 };
 
@@ -195,17 +223,18 @@ static enum kolo_status fail_disagree(enum source_id a, const struct said *x, en
                                       const struct said *y)
 {
     const bool is_rank = x->rank != y->rank;
-    return fail(KOLO_ERR_SETUP,
-                "launchers disagree about the %s: %s says %d (%s), %s says %d (%s); unset the stale "
-                "one, or choose with KOLO_LAUNCHER=%s or %s",
-                is_rank ? "rank" : "size", sources[a].name, is_rank ? x->rank : x->size,
-                is_rank ? sources[a].rank : sources[a].size, sources[b].name,
-                is_rank ? y->rank : y->size, is_rank ? sources[b].rank : sources[b].size,
-                sources[a].name, sources[b].name);
+    return fail(
+        KOLO_ERR_SETUP,
+        "launchers disagree about the %s: %s says %d (%s), %s says %d (%s); unset the stale "
+        "one, or choose with KOLO_LAUNCHER=%s or %s",
+        is_rank ? "rank" : "size", sources[a].name, is_rank ? x->rank : x->size,
+        is_rank ? sources[a].rank : sources[a].size, sources[b].name, is_rank ? y->rank : y->size,
+        is_rank ? sources[b].rank : sources[b].size, sources[a].name, sources[b].name);
 }
 
 /* The first source that is there, checked against and completed by the others; NSOURCES: none. */
-static enum kolo_status merge(const struct said said[NSOURCES], enum source_id *first, struct said *out)
+static enum kolo_status merge(const struct said said[NSOURCES], enum source_id *first,
+                              struct said *out)
 {
     enum source_id who = 0;
     while (who < NSOURCES && !said[who].is_there)
@@ -244,7 +273,8 @@ static enum kolo_status read_chosen(const char *name, enum source_id *who, struc
         if (strcmp(name, s->name) != 0)
             continue;
         if (!is_there(s))
-            return fail(KOLO_ERR_ARG, "KOLO_LAUNCHER=%s, but its variables are not all set: it needs %s%s%s%s%s",
+            return fail(KOLO_ERR_ARG,
+                        "KOLO_LAUNCHER=%s, but its variables are not all set: it needs %s%s%s%s%s",
                         name, s->rank, s->size != NULL ? ", " : "", s->size != NULL ? s->size : "",
                         s->needs != NULL ? ", " : "", s->needs != NULL ? s->needs : "");
         *who = (enum source_id)i;
@@ -262,13 +292,17 @@ static enum kolo_status check_alone(void)
     const char *size = env_get("KOLO_SIZE");
     const char *index = env_get("JOB_COMPLETION_INDEX");
     if (index != NULL && size == NULL)
-        return fail(KOLO_ERR_ARG,
-                    "this is pod %s of an indexed job, of unknown size; add to its container  env: "
-                    "[{name: KOLO_SIZE, value: \"<completions of the job>\"}], or KOLO_LAUNCHER=single "
-                    "to run alone", index);
+        return fail(
+            KOLO_ERR_ARG,
+            "this is pod %s of an indexed job, of unknown size; add to its container  env: "
+            "[{name: KOLO_SIZE, value: \"<completions of the job>\"}], or KOLO_LAUNCHER=single "
+            "to run alone",
+            index);
     if (size != NULL && strcmp(size, "1") != 0)
-        return fail(KOLO_ERR_ARG, "KOLO_SIZE=%s is set, but nothing gives this process a rank; set "
-                                  "KOLO_RANK, or unset KOLO_SIZE", size);
+        return fail(KOLO_ERR_ARG,
+                    "KOLO_SIZE=%s is set, but nothing gives this process a rank; set "
+                    "KOLO_RANK, or unset KOLO_SIZE",
+                    size);
     return KOLO_OK;
 }
 
@@ -314,8 +348,8 @@ enum kolo_status boot_env_find(struct boot_env *env)
     if (found.rank >= found.size)
         return fail(KOLO_ERR_ARG, "%s=%d, but the launcher says that there are %d ranks",
                     sources[who].rank, found.rank, found.size);
-    LOG(LOG_INFO, "boot", "launcher %s: rank %d of %d, local rank %d of %d", found.launcher, found.rank,
-        found.size, found.local_rank, found.local_size);
+    LOG(LOG_INFO, "boot", "launcher %s: rank %d of %d, local rank %d of %d", found.launcher,
+        found.rank, found.size, found.local_rank, found.local_size);
     *env = found;
     return KOLO_OK;
 }
@@ -336,8 +370,8 @@ void boot_env_print(struct text *out)
     struct boot_env env;
     const unsigned hidden = find_hidden();
     if (boot_env_find(&env) == KOLO_OK)
-        text_add(out, "launcher %s: rank %d of %d, local rank %d of %d (-1: unknown)\n", env.launcher,
-                 env.rank, env.size, env.local_rank, env.local_size);
+        text_add(out, "launcher %s: rank %d of %d, local rank %d of %d (-1: unknown)\n",
+                 env.launcher, env.rank, env.size, env.local_rank, env.local_size);
     else
         text_add(out, "launcher unknown: %s\n", fail_text());
     for (int i = 0; i < NSOURCES; i++) {

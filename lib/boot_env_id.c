@@ -38,11 +38,14 @@ struct address {
 
 /* Names of the job and of its attempt: what differs between two jobs that could meet. */
 static const char *const job_variables[] = {
-    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",  "MASTER_PORT",
-    "JAX_COORDINATOR_ADDRESS", "JOB_NAME", "JOBSET_NAME", "JOBSET_RESTART_ATTEMPT",
+    "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR",
+    "MASTER_PORT",         "JAX_COORDINATOR_ADDRESS",    "JOB_NAME",
+    "JOBSET_NAME",         "JOBSET_RESTART_ATTEMPT",
 };
 static const char *const slurm_variables[] = {
-    "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_RESTART_COUNT",
 };
 
 static void add_variables(const char *const *names, size_t n, struct text *out)
@@ -104,7 +107,8 @@ static bool split_address(const char *text, struct address *out)
     memcpy(a.host, start, len);
     if (colon != NULL) {
         char *rest;
-        const unsigned long port = colon[1] >= '0' && colon[1] <= '9' ? strtoul(colon + 1, &rest, 10) : 0;
+        const unsigned long port =
+            colon[1] >= '0' && colon[1] <= '9' ? strtoul(colon + 1, &rest, 10) : 0;
         if (port < 1 || port > 65535 || *rest != '\0')
             return false;
         a.port = (int)port;
@@ -116,8 +120,9 @@ static bool split_address(const char *text, struct address *out)
 static enum kolo_status find_by_master(const char *host, struct address *out)
 {
     if (host == NULL)
-        return fail(KOLO_ERR_ARG, "MASTER_ADDR is not set: the host of rank 0 is unknown; set it, or "
-                                  "KOLO_ADDR=host:port");
+        return fail(KOLO_ERR_ARG,
+                    "MASTER_ADDR is not set: the host of rank 0 is unknown; set it, or "
+                    "KOLO_ADDR=host:port");
     if (env_get("MASTER_PORT") != NULL)
         TRY(env_int("MASTER_PORT", 1, 65535, &out->port));
     if (strlen(host) >= sizeof(out->host))
@@ -130,10 +135,12 @@ static enum kolo_status find_by_slurm(struct address *out)
 {
     const char *list = env_get("SLURM_STEP_NODELIST");
     if (list == NULL)
-        return fail(KOLO_ERR_ARG, "SLURM_STEP_NODELIST is not set: the host of rank 0 is unknown; set "
-                                  "KOLO_ADDR=host:port");
+        return fail(KOLO_ERR_ARG,
+                    "SLURM_STEP_NODELIST is not set: the host of rank 0 is unknown; set "
+                    "KOLO_ADDR=host:port");
     if (!nodelist_first(list, out->host, sizeof(out->host)))
-        return fail(KOLO_ERR_ARG, "SLURM_STEP_NODELIST=%s is no list of hosts; set KOLO_ADDR=host:port", list);
+        return fail(KOLO_ERR_ARG,
+                    "SLURM_STEP_NODELIST=%s is no list of hosts; set KOLO_ADDR=host:port", list);
     return KOLO_OK;
 }
 
@@ -145,8 +152,10 @@ static enum kolo_status find_by_pod(int rank, struct address *out)
     (void)snprintf(suffix, sizeof(suffix), "-%d", rank);
     const size_t len = strlen(name), tail = strlen(suffix);
     if (len <= tail || strcmp(name + len - tail, suffix) != 0)
-        return fail(KOLO_ERR_ARG, "pod 0 of the indexed job cannot be found: this host is called %s, not "
-                                  "<job>-%d; set KOLO_ADDR=host:port of pod 0", name, rank);
+        return fail(KOLO_ERR_ARG,
+                    "pod 0 of the indexed job cannot be found: this host is called %s, not "
+                    "<job>-%d; set KOLO_ADDR=host:port of pod 0",
+                    name, rank);
     const struct addrinfo hints = {.ai_flags = AI_CANONNAME, .ai_socktype = SOCK_STREAM};
     struct addrinfo *list;
     const char *domain = NULL;
@@ -158,7 +167,8 @@ static enum kolo_status find_by_pod(int rank, struct address *out)
     if (is_known)
         freeaddrinfo(list);
     if (n < 0 || (size_t)n >= sizeof(out->host))
-        return fail(KOLO_ERR_ARG, "the name of pod 0 is too long; set KOLO_ADDR=host:port of pod 0");
+        return fail(KOLO_ERR_ARG,
+                    "the name of pod 0 is too long; set KOLO_ADDR=host:port of pod 0");
     return KOLO_OK;
 }
 
@@ -183,8 +193,10 @@ static enum kolo_status find_address(const struct boot_env *env, struct address 
     }
     if (strcmp(env->launcher, "torchrun") == 0 || strcmp(env->launcher, "env") == 0)
         return find_by_master(env_get("MASTER_ADDR"), out);
-    return fail(KOLO_ERR_ARG, "launcher %s tells rank and size, but not where rank 0 is; set "
-                              "KOLO_ADDR=host:port of rank 0 on all ranks", env->launcher);
+    return fail(KOLO_ERR_ARG,
+                "launcher %s tells rank and size, but not where rank 0 is; set "
+                "KOLO_ADDR=host:port of rank 0 on all ranks",
+                env->launcher);
 }
 
 static enum kolo_status id_by_address(const struct boot_env *env, uint64_t deadline,
@@ -200,11 +212,14 @@ static enum kolo_status id_by_address(const struct boot_env *env, uint64_t deadl
         at.port = derive_port(secret, at.port);
     text_add(&t, "|%s", cfg_str(CFG_SECRET));
     if (t.used >= sizeof(secret))
-        return fail(KOLO_ERR_ARG, "KOLO_SECRET or the variables of the job are too long (%zu bytes, at "
-                                  "most %zu)", t.used, sizeof(secret) - 1);
+        return fail(KOLO_ERR_ARG,
+                    "KOLO_SECRET or the variables of the job are too long (%zu bytes, at "
+                    "most %zu)",
+                    t.used, sizeof(secret) - 1);
     LOG(LOG_INFO, "boot", "rank 0 is expected at %s port %d%s", at.host, at.port,
         cfg_is_set(CFG_SECRET) ? "" : ", without KOLO_SECRET");
-    return boot_id_from_address(at.host, at.port, secret, env->rank == 0, net_left_ms(deadline), id);
+    return boot_id_from_address(at.host, at.port, secret, env->rank == 0, net_left_ms(deadline),
+                                id);
 }
 
 /* ---- key-value stores ---- */
@@ -273,7 +288,8 @@ static enum kolo_status id_by_store(const struct boot_env *env, uint64_t deadlin
     if (text[0] == '!')
         return fail(KOLO_ERR_SETUP, "rank 0 could not make an id: %s", text + 1);
     if (!id_from_hex(text, id))
-        return fail(KOLO_ERR_SETUP, "what rank 0 left in the key-value store is no id: %.40s", text);
+        return fail(KOLO_ERR_SETUP, "what rank 0 left in the key-value store is no id: %.40s",
+                    text);
     return KOLO_OK;
 }
 

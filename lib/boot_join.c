@@ -10,7 +10,8 @@
 
 enum {
     PEER_GUESTS = 32,
-    REFUSED_MS = 1000, /* a neighbour that refuses this long is gone: it listened before we knew it */
+    REFUSED_MS =
+        1000, /* a neighbour that refuses this long is gone: it listened before we knew it */
     ROOT_END_MS = 2000, /* for the server in this process to clean up */
 };
 
@@ -43,7 +44,8 @@ static enum kolo_status fail_no_root(const struct dialer *d, int rank)
     dialer_explain(d, &t);
     return fail(dialer_is_rejected(d) ? KOLO_ERR_SETUP : KOLO_ERR_TIMEOUT,
                 "rank %d cannot reach the process that made the id before the deadline (it must be "
-                "alive and reachable; see KOLO_SOCKET_IFNAME): %s", rank, why);
+                "alive and reachable; see KOLO_SOCKET_IFNAME): %s",
+                rank, why);
 }
 
 static enum kolo_status dial_root(const struct wire_id *id, int rank, uint64_t deadline, int *fd)
@@ -80,13 +82,16 @@ static enum kolo_status recv_from_root(int fd, void *to, size_t bytes, const str
     while (got < bytes) {
         struct pollfd pfd = {.fd = fd, .events = POLLIN};
         if (net_poll(&pfd, 1, deadline) == 0)
-            return fail(KOLO_ERR_TIMEOUT, "the process that made the id (%s) has accepted this rank but "
-                                          "does not answer", where);
+            return fail(KOLO_ERR_TIMEOUT,
+                        "the process that made the id (%s) has accepted this rank but "
+                        "does not answer",
+                        where);
         const ssize_t n = net_recv_bytes(fd, (char *)to + got, bytes - got);
         if (n < 0)
-            return fail(KOLO_ERR_SETUP, "the process that made the id (%s) went away before all ranks "
-                                        "had come: %s", where,
-                        errno == ESHUTDOWN ? "it closed the connection" : strerror(errno));
+            return fail(KOLO_ERR_SETUP,
+                        "the process that made the id (%s) went away before all ranks "
+                        "had come: %s",
+                        where, errno == ESHUTDOWN ? "it closed the connection" : strerror(errno));
         got += (size_t)n;
     }
     return KOLO_OK;
@@ -99,8 +104,9 @@ static enum kolo_status recv_reply(int fd, const struct wire_id *id, int nranks,
     char text[WIRE_TEXT_BYTES + 1] = "";
     TRY(recv_from_root(fd, &reply, sizeof(reply), id, deadline));
     if (!wire_reply_check(&reply, nranks))
-        return fail(KOLO_ERR_SETUP, "the process that made the id sent an answer that makes no sense: is "
-                                    "it another version of Kolo?");
+        return fail(KOLO_ERR_SETUP,
+                    "the process that made the id sent an answer that makes no sense: is "
+                    "it another version of Kolo?");
     if (reply.status == KOLO_OK)
         return recv_from_root(fd, cards, reply.bytes, id, deadline);
     TRY(recv_from_root(fd, text, reply.bytes, id, deadline));
@@ -125,7 +131,8 @@ enum kolo_status boot_join(const struct wire_id *id, const struct wire_card *min
     const int64_t wait_ms = net_left_ms(deadline) * 9 / 10;
     const struct wire_hello hello = {.rank = mine->rank,
                                      .nranks = nranks,
-                                     .wait_ms = wait_ms < UINT32_MAX ? (uint32_t)wait_ms : UINT32_MAX,
+                                     .wait_ms =
+                                         wait_ms < UINT32_MAX ? (uint32_t)wait_ms : UINT32_MAX,
                                      .card = *mine};
     enum kolo_status status = KOLO_OK;
     if (!net_send_small(fd, &hello, sizeof(hello)))
@@ -146,8 +153,8 @@ struct connecting {
     struct net_addrs addrs[WIRE_MAX_ROUNDS]; /* of out[k] */
     struct greeter greeter;
     struct dialer dialer;
-    int round;            /* whose out is being dialed; b->rounds: all done */
-    uint64_t refused_since; /* the neighbour has refused ever since; 0: it has not */
+    int round;                          /* whose out is being dialed; b->rounds: all done */
+    uint64_t refused_since;             /* the neighbour has refused ever since; 0: it has not */
     bool is_quiet[2 * WIRE_MAX_ROUNDS]; /* connections that need no watching */
 };
 
@@ -174,8 +181,10 @@ static enum kolo_status dialed(struct connecting *c, int fd)
     dial_next(c);
     if (!net_send_small(fd, &hello, sizeof(hello))) {
         net_close(fd);
-        return fail(KOLO_ERR_SETUP, "rank %d on host %s went away while rank %d on host %s connected to "
-                                    "it: %s", link->rank, link->host, b->rank, b->host, strerror(errno));
+        return fail(KOLO_ERR_SETUP,
+                    "rank %d on host %s went away while rank %d on host %s connected to "
+                    "it: %s",
+                    link->rank, link->host, b->rank, b->host, strerror(errno));
     }
     link->fd = fd;
     return KOLO_OK;
@@ -192,8 +201,9 @@ static enum kolo_status check_refused(struct connecting *c)
         c->refused_since = now_ns();
     if (now_ns() - c->refused_since < REFUSED_MS * UINT64_C(1000000))
         return KOLO_OK;
-    return fail(KOLO_ERR_SETUP, "rank %d on host %s is gone: it does not listen any more (rank %d on host "
-                                "%s wanted to connect); see why that process died or left",
+    return fail(KOLO_ERR_SETUP,
+                "rank %d on host %s is gone: it does not listen any more (rank %d on host "
+                "%s wanted to connect); see why that process died or left",
                 link->rank, link->host, c->b->rank, c->b->host);
 }
 
@@ -204,7 +214,8 @@ static void greet(struct connecting *c, int fd, const struct wire_peer_hello *he
     if (hello->to != b->rank || hello->nranks != b->size || hello->round < 0 ||
         hello->round >= b->rounds || hello->from != b->in[hello->round].rank ||
         b->in[hello->round].fd >= 0) {
-        LOG(LOG_WARN, "boot", "refused a connection of rank %d in round %d", hello->from, hello->round);
+        LOG(LOG_WARN, "boot", "refused a connection of rank %d in round %d", hello->from,
+            hello->round);
         net_close(fd);
         return;
     }
@@ -224,7 +235,8 @@ static bool is_connected(const struct connecting *c)
 static int watch_fds(const struct connecting *c, struct pollfd *fds)
 {
     for (int i = 0; i < 2 * c->b->rounds; i++)
-        fds[i] = (struct pollfd){.fd = c->is_quiet[i] ? -1 : link_at(c->b, i)->fd, .events = POLLIN};
+        fds[i] =
+            (struct pollfd){.fd = c->is_quiet[i] ? -1 : link_at(c->b, i)->fd, .events = POLLIN};
     return 2 * c->b->rounds;
 }
 
@@ -276,8 +288,9 @@ static enum kolo_status fail_connect_late(const struct connecting *c)
         if (b->in[k].fd < 0)
             text_add(&t, "%s%d (host %s)", t.used > 0 ? ", " : "", b->in[k].rank, b->in[k].host);
     }
-    return fail(KOLO_ERR_TIMEOUT, "rank %d on host %s was not reached before the deadline by rank %s",
-                b->rank, b->host, why);
+    return fail(KOLO_ERR_TIMEOUT,
+                "rank %d on host %s was not reached before the deadline by rank %s", b->rank,
+                b->host, why);
 }
 
 static enum kolo_status connect_all(struct connecting *c, uint64_t deadline)
@@ -300,8 +313,10 @@ static enum kolo_status name_neighbours(struct boot *b, const struct wire_card *
         const struct wire_card *to = &cards[2 * k], *from = &cards[2 * k + 1];
         const int step = 1 << k;
         if (!wire_card_check(to, &addrs[k]) || !wire_card_check(from, &unused))
-            return fail(KOLO_ERR_SETUP, "the cards of the neighbours of rank %d make no sense: is a rank "
-                                        "of another version of Kolo?", b->rank);
+            return fail(KOLO_ERR_SETUP,
+                        "the cards of the neighbours of rank %d make no sense: is a rank "
+                        "of another version of Kolo?",
+                        b->rank);
         b->out[k].rank = (b->rank + step) % b->size;
         b->in[k].rank = (b->rank - step + b->size) % b->size;
         memcpy(b->out[k].host, to->host, sizeof(to->host));

@@ -14,7 +14,8 @@ enum { GRACE_MS = 300 }; /* to hear of better suspects after the deadline */
 
 /* ---- notices ---- */
 
-static void notice_send(struct boot_link *link, enum wire_what what, const struct wire_notice *notice)
+static void notice_send(struct boot_link *link, enum wire_what what,
+                        const struct wire_notice *notice)
 {
     struct {
         struct wire_msg msg;
@@ -133,11 +134,12 @@ struct exchange {
 
 static enum kolo_status fail_lost(const struct exchange *x, const struct boot_link *link)
 {
-    return fail(KOLO_ERR_PEER_LOST,
-                "rank %d on host %s is gone: its connection to rank %d on host %s ended (%s) in round "
-                "%d of %d of an all-gather; see why that process died or left",
-                link->rank, link->host, x->b->rank, x->b->host,
-                errno == ESHUTDOWN ? "closed" : strerror(errno), x->round->round + 1, x->b->rounds);
+    return fail(
+        KOLO_ERR_PEER_LOST,
+        "rank %d on host %s is gone: its connection to rank %d on host %s ended (%s) in round "
+        "%d of %d of an all-gather; see why that process died or left",
+        link->rank, link->host, x->b->rank, x->b->host,
+        errno == ESHUTDOWN ? "closed" : strerror(errno), x->round->round + 1, x->b->rounds);
 }
 
 /* The other way of a connection carries notices only. */
@@ -177,17 +179,22 @@ static enum kolo_status check_header(const struct exchange *x)
     const struct wire_msg *msg = &x->recv.msg;
     const struct boot_link *from = x->from;
     if (!wire_msg_check(msg))
-        return fail(KOLO_ERR_MISMATCH, "rank %d on host %s sent something that is no message of the "
-                                       "bootstrap: is it another version of Kolo?", from->rank, from->host);
+        return fail(KOLO_ERR_MISMATCH,
+                    "rank %d on host %s sent something that is no message of the "
+                    "bootstrap: is it another version of Kolo?",
+                    from->rank, from->host);
     if (msg->seq != x->send.msg.seq || msg->round != x->send.msg.round)
-        return fail(KOLO_ERR_MISMATCH, "rank %d on host %s is in round %u of operation %u of the "
-                                       "bootstrap, rank %d on host %s in round %u of %u",
+        return fail(KOLO_ERR_MISMATCH,
+                    "rank %d on host %s is in round %u of operation %u of the "
+                    "bootstrap, rank %d on host %s in round %u of %u",
                     from->rank, from->host, msg->round, msg->seq, x->b->rank, x->b->host,
                     x->send.msg.round, x->send.msg.seq);
     if (msg->bytes != x->round->bytes)
-        return fail(KOLO_ERR_MISMATCH, "rank %d on host %s gathers %llu bytes a rank, rank %d on host "
-                                       "%s %zu: all ranks must pass equal sizes", from->rank, from->host,
-                    (unsigned long long)msg->bytes, x->b->rank, x->b->host, x->round->bytes);
+        return fail(KOLO_ERR_MISMATCH,
+                    "rank %d on host %s gathers %llu bytes a rank, rank %d on host "
+                    "%s %zu: all ranks must pass equal sizes",
+                    from->rank, from->host, (unsigned long long)msg->bytes, x->b->rank, x->b->host,
+                    x->round->bytes);
     return KOLO_OK;
 }
 
@@ -250,7 +257,8 @@ static enum kolo_status exchange_until(struct exchange *x, uint64_t deadline)
     while (!is_done(x)) {
         const bool sends = x->send.done < x->send.total && !x->is_late;
         struct pollfd fds[2] = {
-            {.fd = x->is_out_ended ? -1 : x->to->fd, .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
+            {.fd = x->is_out_ended ? -1 : x->to->fd,
+             .events = (short)(POLLIN | (sends ? POLLOUT : 0))},
             {.fd = is_received(x) ? -1 : x->from->fd, .events = POLLIN},
         };
         if (net_poll(fds, 2, deadline) == 0)
@@ -277,11 +285,12 @@ static enum kolo_status exchange_late(struct exchange *x, int64_t waited_ms)
         notice_send_all(x->b, WIRE_WAITING, &x->suspect);
         TRY(exchange_until(x, net_deadline(GRACE_MS)));
     }
-    return fail(KOLO_ERR_TIMEOUT,
-                "rank %d on host %s %s in time: rank %d on host %s waited %lld ms for an all-gather "
-                "(round %d of %d); see what that rank does, or raise KOLO_SETUP_TIMEOUT",
-                x->suspect.rank, x->suspect.host, is_sending ? "took no data" : "sent nothing",
-                x->b->rank, x->b->host, (long long)waited_ms, x->round->round + 1, x->b->rounds);
+    return fail(
+        KOLO_ERR_TIMEOUT,
+        "rank %d on host %s %s in time: rank %d on host %s waited %lld ms for an all-gather "
+        "(round %d of %d); see what that rank does, or raise KOLO_SETUP_TIMEOUT",
+        x->suspect.rank, x->suspect.host, is_sending ? "took no data" : "sent nothing", x->b->rank,
+        x->b->host, (long long)waited_ms, x->round->round + 1, x->b->rounds);
 }
 
 enum kolo_status link_exchange(struct boot *b, const struct link_round *round, uint64_t deadline)

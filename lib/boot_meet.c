@@ -14,13 +14,13 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    STAGGER_MS = 20,        /* between the starts of a dialer's addresses */
-    PAUSE_FIRST_MS = 5,     /* before an address is tried again, doubling */
+    STAGGER_MS = 20,    /* between the starts of a dialer's addresses */
+    PAUSE_FIRST_MS = 5, /* before an address is tried again, doubling */
     PAUSE_LAST_MS = 320,
-    ATTEMPT_MS = 10000,     /* of one attempt, from connect to proof */
-    GUEST_MS = 5000,        /* from accept to hello */
+    ATTEMPT_MS = 10000,      /* of one attempt, from connect to proof */
+    GUEST_MS = 5000,         /* from accept to hello */
     GUEST_PATIENCE_MS = 300, /* after this a full house may show a guest the door */
-    ACCEPT_PAUSE_MS = 50,   /* when descriptors run out */
+    ACCEPT_PAUSE_MS = 50,    /* when descriptors run out */
     ACCEPT_BURST = 64,
 };
 
@@ -88,7 +88,8 @@ int dialer_fds(struct dialer *d, struct pollfd *fds, uint64_t *wake)
             try_start(d, i, now);
         if (t->at < *wake)
             *wake = t->at;
-        fds[i] = (struct pollfd){.fd = t->fd, .events = t->state == DIAL_CONNECTS ? POLLOUT : POLLIN};
+        fds[i] =
+            (struct pollfd){.fd = t->fd, .events = t->state == DIAL_CONNECTS ? POLLOUT : POLLIN};
     }
     return d->to->n;
 }
@@ -196,13 +197,15 @@ static void try_explain(const struct dial_try *t, struct text *out)
         text_add(out, t->fd >= 0 ? "no answer" : "not tried");
         break;
     case DIAL_ERRNO:
-        text_add(out, "%s", t->error == ESHUTDOWN ? "closed before the handshake" : strerror(t->error));
+        text_add(out, "%s",
+                 t->error == ESHUTDOWN ? "closed before the handshake" : strerror(t->error));
         break;
     case DIAL_FOREIGN:
         text_add(out, "what listens there is not Kolo");
         break;
     case DIAL_VERSION:
-        text_add(out, "speaks version %d of the bootstrap, this library %d", t->error, WIRE_VERSION);
+        text_add(out, "speaks version %d of the bootstrap, this library %d", t->error,
+                 WIRE_VERSION);
         break;
     case DIAL_REJECTED:
         text_add(out, "refused our proof of the secret (another job, or another KOLO_SECRET)");
@@ -309,8 +312,7 @@ static bool guest_prove(const struct greeter *g, struct guest *it)
 
 static bool guest_receive(const struct greeter *g, struct guest *it)
 {
-    const size_t want =
-        it->state == GUEST_CHALLENGED ? sizeof(struct wire_answer) : g->hello_bytes;
+    const size_t want = it->state == GUEST_CHALLENGED ? sizeof(struct wire_answer) : g->hello_bytes;
     const ssize_t n = net_recv_bytes(it->fd, it->in + it->got, want - it->got);
     if (n < 0)
         return false;

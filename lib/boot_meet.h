@@ -15,13 +15,13 @@ enum { MEET_HELLO_MAX = sizeof(struct wire_hello) };
 /* ---- dialer ---- */
 
 enum dial_why { /* why the last attempt at an address ended */
-    DIAL_UNTRIED,
-    DIAL_ERRNO,
-    DIAL_FOREIGN,  /* what answers does not speak this protocol */
-    DIAL_VERSION,  /* a Kolo of another version */
-    DIAL_REJECTED, /* the server closed after our proof: it has another secret */
-    DIAL_IMPOSTOR, /* the server could not prove the secret */
-    DIAL_SLOW,
+                DIAL_UNTRIED,
+                DIAL_ERRNO,
+                DIAL_FOREIGN,  /* what answers does not speak this protocol */
+                DIAL_VERSION,  /* a Kolo of another version */
+                DIAL_REJECTED, /* the server closed after our proof: it has another secret */
+                DIAL_IMPOSTOR, /* the server could not prove the secret */
+                DIAL_SLOW,
 };
 
 struct dial_try {

@@ -71,8 +71,9 @@ static int bind_any(int family, int port)
     int rc;
     if (family == AF_INET6) {
         set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-        const struct sockaddr_in6 in6 = {
-            .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT, .sin6_port = htons((uint16_t)port)};
+        const struct sockaddr_in6 in6 = {.sin6_family = AF_INET6,
+                                         .sin6_addr = IN6ADDR_ANY_INIT,
+                                         .sin6_port = htons((uint16_t)port)};
         rc = bind(fd, (const struct sockaddr *)&in6, sizeof(in6));
     } else {
         const struct sockaddr_in in = {.sin_family = AF_INET,
@@ -129,8 +130,10 @@ static enum kolo_status fail_listen(int port, const char *range)
         error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM ? KOLO_ERR_NOMEM
                                                                                   : KOLO_ERR_SYSTEM;
     if (port != 0)
-        return fail(status, "cannot listen on port %d for the other ranks: %s; free it or choose "
-                            "another with KOLO_ADDR=host:port on all ranks", port, strerror(error));
+        return fail(status,
+                    "cannot listen on port %d for the other ranks: %s; free it or choose "
+                    "another with KOLO_ADDR=host:port on all ranks",
+                    port, strerror(error));
     if (range[0] != '\0')
         return fail(status, "no port of KOLO_PORT_RANGE=%s can be listened on: %s", range,
                     strerror(error));
@@ -146,7 +149,8 @@ enum kolo_status net_listen(int port, uint64_t deadline, int *fd, uint16_t *boun
         made = listen_until(port, deadline);
     } else if (range[0] != '\0') {
         if (!net_port_range(range, &lo, &hi))
-            return fail(KOLO_ERR_ARG, "KOLO_PORT_RANGE=%s is not LO-HI with ports in 1..65535", range);
+            return fail(KOLO_ERR_ARG, "KOLO_PORT_RANGE=%s is not LO-HI with ports in 1..65535",
+                        range);
         made = listen_in_range(lo, hi);
     } else {
         made = listen_at(0);
@@ -157,7 +161,8 @@ enum kolo_status net_listen(int port, uint64_t deadline, int *fd, uint16_t *boun
     socklen_t len = sizeof(ss);
     if (getsockname(made, (struct sockaddr *)&ss, &len) != 0) {
         net_close(made);
-        return fail(KOLO_ERR_SYSTEM, "cannot read the port of a listening socket: %s", strerror(errno));
+        return fail(KOLO_ERR_SYSTEM, "cannot read the port of a listening socket: %s",
+                    strerror(errno));
     }
     /* The port is in the same place for both families. */
     struct sockaddr_in in;
@@ -202,7 +207,8 @@ int net_connect_start(const struct net_addr *addr, uint16_t port)
         return -1;
     tune_connection(fd);
     /* EINTR leaves a non-blocking connect under way, as EINPROGRESS does. */
-    if (connect(fd, (const struct sockaddr *)&ss, len) != 0 && errno != EINPROGRESS && errno != EINTR) {
+    if (connect(fd, (const struct sockaddr *)&ss, len) != 0 && errno != EINPROGRESS &&
+        errno != EINTR) {
         net_close(fd);
         return -1;
     }
@@ -317,7 +323,8 @@ enum kolo_status net_random(void *out, size_t bytes)
     while (done < bytes) {
         const ssize_t n = getrandom(at + done, bytes - done, 0);
         if (n < 0 && errno != EINTR)
-            return fail(KOLO_ERR_SYSTEM, "no random bytes for a secret: getrandom: %s", strerror(errno));
+            return fail(KOLO_ERR_SYSTEM, "no random bytes for a secret: getrandom: %s",
+                        strerror(errno));
         if (n > 0)
             done += (size_t)n;
     }

@@ -58,8 +58,9 @@ static enum kolo_status pmi_recv(struct pmi *p)
     while (used + 1 < sizeof(p->line)) {
         struct pollfd pfd = {.fd = p->fd, .events = POLLIN};
         if (net_poll(&pfd, 1, p->deadline) == 0)
-            return fail(KOLO_ERR_TIMEOUT, "the process manager does not answer (PMI): perhaps some ranks "
-                                          "have not come to kolo_comm_create_env");
+            return fail(KOLO_ERR_TIMEOUT,
+                        "the process manager does not answer (PMI): perhaps some ranks "
+                        "have not come to kolo_comm_create_env");
         const ssize_t n = net_recv_bytes(p->fd, &p->line[used], 1);
         if (n < 0)
             return fail(KOLO_ERR_SETUP, "the process manager closed the connection (PMI): %s",
@@ -99,8 +100,9 @@ static enum kolo_status pmi_ask(struct pmi *p, const char *request, const char *
     TRY(pmi_send(p, request));
     TRY(pmi_recv(p));
     if (!pmi_value(p, "cmd", cmd, sizeof(cmd)) || strcmp(cmd, answer) != 0)
-        return fail(KOLO_ERR_SETUP, "the process manager answered '%.80s' where cmd=%s was due (PMI)",
-                    p->line, answer);
+        return fail(KOLO_ERR_SETUP,
+                    "the process manager answered '%.80s' where cmd=%s was due (PMI)", p->line,
+                    answer);
     return KOLO_OK;
 }
 
@@ -130,7 +132,8 @@ static enum kolo_status pmi_dial(struct pmi *p, const char *address)
         }
     }
     if (fd < 0)
-        return fail(KOLO_ERR_SETUP, "cannot connect to the process manager at PMI_PORT=%s", address);
+        return fail(KOLO_ERR_SETUP, "cannot connect to the process manager at PMI_PORT=%s",
+                    address);
     p->fd = fd;
     p->is_own_fd = true;
     return KOLO_OK;
@@ -163,12 +166,14 @@ static enum kolo_status pmi_open(struct pmi *p)
         TRY(pmi_dial(p, env_get("PMI_PORT")));
         TRY(pmi_introduce(p));
     } else {
-        return fail(KOLO_ERR_SETUP, "PMI_RANK is set, but neither PMI_FD nor PMI_PORT: the launcher gives "
-                                    "no way to exchange addresses; set KOLO_ADDR=host:port of rank 0");
+        return fail(KOLO_ERR_SETUP,
+                    "PMI_RANK is set, but neither PMI_FD nor PMI_PORT: the launcher gives "
+                    "no way to exchange addresses; set KOLO_ADDR=host:port of rank 0");
     }
     TRY(pmi_ask(p, "cmd=get_my_kvsname\n", "my_kvsname"));
     if (!pmi_value(p, "kvsname", p->space, sizeof(p->space)))
-        return fail(KOLO_ERR_SETUP, "the process manager has no key-value space (PMI): %.80s", p->line);
+        return fail(KOLO_ERR_SETUP, "the process manager has no key-value space (PMI): %.80s",
+                    p->line);
     return KOLO_OK;
 }
 
@@ -188,11 +193,12 @@ static enum kolo_status pmi_get(struct pmi *p, int i, bool *is_there, char text[
 static enum kolo_status pmi_put(struct pmi *p, int i, const char *text)
 {
     char request[PMI_LINE_BYTES];
-    (void)snprintf(request, sizeof(request), "cmd=put kvsname=%s key=kolo-id-%d value=%s\n", p->space, i,
-                   text);
+    (void)snprintf(request, sizeof(request), "cmd=put kvsname=%s key=kolo-id-%d value=%s\n",
+                   p->space, i, text);
     TRY(pmi_ask(p, request, "put_result"));
     if (!pmi_is_good(p))
-        return fail(KOLO_ERR_SETUP, "the process manager did not take the id (PMI): %.80s", p->line);
+        return fail(KOLO_ERR_SETUP, "the process manager did not take the id (PMI): %.80s",
+                    p->line);
     return KOLO_OK;
 }
 

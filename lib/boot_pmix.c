@@ -21,7 +21,13 @@
 
 /* ---- as in the standard ---- */
 
-enum { PMIX_OK = 0, PMIX_TYPE_BOOL = 1, PMIX_TYPE_STRING = 3, PMIX_TYPE_U16 = 13, PMIX_TYPE_U32 = 14 };
+enum {
+    PMIX_OK = 0,
+    PMIX_TYPE_BOOL = 1,
+    PMIX_TYPE_STRING = 3,
+    PMIX_TYPE_U16 = 13,
+    PMIX_TYPE_U32 = 14
+};
 enum { PMIX_SCOPE_GLOBAL = 3 };
 #define PMIX_WILDCARD (UINT32_MAX - 1)
 
@@ -56,8 +62,8 @@ struct pmix_api {
     int (*commit)(void);
     int (*fence_nb)(const struct pmix_proc *procs, size_t nprocs, const struct pmix_info *info,
                     size_t ninfo, void (*done)(int status, void *arg), void *arg);
-    int (*get)(const struct pmix_proc *proc, const char *key, const struct pmix_info *info, size_t n,
-               struct pmix_value **value);
+    int (*get)(const struct pmix_proc *proc, const char *key, const struct pmix_info *info,
+               size_t n, struct pmix_value **value);
     const char *(*error_string)(int status);
     void (*value_destruct)(struct pmix_value *value); /* NULL before PMIx 4.2 */
 };
@@ -90,14 +96,18 @@ static enum kolo_status pmix_load(struct pmix *p)
     };
     p->library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_LOCAL);
     if (p->library == NULL)
-        return fail(KOLO_ERR_SETUP, "this process was started through PMIx, but its library cannot be "
-                                    "loaded (%s); install it (Debian: libpmix2), or set KOLO_ADDR=host:port "
-                                    "of rank 0 on all ranks", dlerror());
+        return fail(KOLO_ERR_SETUP,
+                    "this process was started through PMIx, but its library cannot be "
+                    "loaded (%s); install it (Debian: libpmix2), or set KOLO_ADDR=host:port "
+                    "of rank 0 on all ranks",
+                    dlerror());
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
         void *at = dlsym(p->library, table[i].symbol);
         if (at == NULL && table[i].is_needed)
-            return fail(KOLO_ERR_SETUP, "libpmix.so.2 has no %s; use another, or set KOLO_ADDR=host:port "
-                                        "of rank 0 on all ranks", table[i].symbol);
+            return fail(KOLO_ERR_SETUP,
+                        "libpmix.so.2 has no %s; use another, or set KOLO_ADDR=host:port "
+                        "of rank 0 on all ranks",
+                        table[i].symbol);
         memcpy((char *)&p->api + table[i].offset, &at, sizeof(at));
     }
     return KOLO_OK;
@@ -105,8 +115,10 @@ static enum kolo_status pmix_load(struct pmix *p)
 
 static enum kolo_status fail_pmix(const struct pmix *p, const char *what, int rc)
 {
-    return fail(KOLO_ERR_SETUP, "%s: %s (%d); KOLO_ADDR=host:port of rank 0 on all ranks works without "
-                                "PMIx", what, p->api.error_string(rc), rc);
+    return fail(KOLO_ERR_SETUP,
+                "%s: %s (%d); KOLO_ADDR=host:port of rank 0 on all ranks works without "
+                "PMIx",
+                what, p->api.error_string(rc), rc);
 }
 
 /* The reference that the process keeps; a child after fork has none.  Release of `kept` pairs with
@@ -136,8 +148,8 @@ static void pmix_close(struct pmix *p)
     int (*none)(const struct pmix_info *, size_t) = NULL;
     if (atomic_load_explicit(&kept, memory_order_relaxed) == NULL)
         atomic_store_explicit(&kept_pid, (int)getpid(), memory_order_relaxed);
-    if (!atomic_compare_exchange_strong_explicit(&kept, &none, p->api.finalize, memory_order_release,
-                                                 memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(&kept, &none, p->api.finalize,
+                                                 memory_order_release, memory_order_relaxed))
         (void)p->api.finalize(NULL, 0);
 }
 
@@ -179,8 +191,9 @@ enum kolo_status boot_pmix_job(int *size, int *local_rank, int *local_size)
         (void)get_number(&p, PMIX_WILDCARD, "pmix.local.size", &lsize);
     pmix_close(&p);
     if (!is_known || n < 1)
-        return fail(KOLO_ERR_SETUP, "the PMIx server does not tell the size of the job; set KOLO_RANK, "
-                                    "KOLO_SIZE and KOLO_ADDR");
+        return fail(KOLO_ERR_SETUP,
+                    "the PMIx server does not tell the size of the job; set KOLO_RANK, "
+                    "KOLO_SIZE and KOLO_ADDR");
     *size = n;
     *local_rank = *local_rank < 0 ? lrank : *local_rank;
     *local_size = *local_size < 0 ? lsize : *local_size;
@@ -267,8 +280,9 @@ static enum kolo_status pmix_fence(const struct pmix *p, uint64_t deadline)
     const bool is_done = fence_wait(f, deadline, &status);
     fence_release(f);
     if (!is_done)
-        return fail(KOLO_ERR_TIMEOUT, "a fence through PMIx did not end in time: some ranks have not come "
-                                      "to kolo_comm_create_env");
+        return fail(KOLO_ERR_TIMEOUT,
+                    "a fence through PMIx did not end in time: some ranks have not come "
+                    "to kolo_comm_create_env");
     return status == PMIX_OK ? KOLO_OK : fail_pmix(p, "a fence through PMIx failed", status);
 }
 

@@ -50,10 +50,11 @@ struct root {
     int nwaiters; /* in order of arrival */
     int cap;
     struct waiter *waiters;
-    struct pollfd *fds; /* 1 + ROOT_GUESTS + cap */
+    struct pollfd *fds;      /* 1 + ROOT_GUESTS + cap */
     enum kolo_status status; /* of REFUSE */
     char why[WIRE_TEXT_BYTES];
-    unsigned char answer[sizeof(struct wire_reply) + 2 * WIRE_MAX_ROUNDS * sizeof(struct wire_card)];
+    unsigned char
+        answer[sizeof(struct wire_reply) + 2 * WIRE_MAX_ROUNDS * sizeof(struct wire_card)];
 };
 
 void root_missing_print(const int *is_there, int n, struct text *out)
@@ -98,19 +99,22 @@ static void refuse(struct root *r, enum kolo_status status, const char *why)
     r->deadline = r->end > linger ? r->end : linger;
 }
 
-static void refuse_disagreement(struct root *r, const struct wire_hello *a, const struct wire_hello *b)
+static void refuse_disagreement(struct root *r, const struct wire_hello *a,
+                                const struct wire_hello *b)
 {
     char why[WIRE_TEXT_BYTES];
     struct text t;
     text_init(&t, why, sizeof(why));
     if (a->nranks != b->nranks)
-        text_add(&t, "ranks disagree about their number: rank %d (host %s, pid %u) says %d, rank %d "
-                     "(host %s, pid %u) says %d; pass the same nranks everywhere",
+        text_add(&t,
+                 "ranks disagree about their number: rank %d (host %s, pid %u) says %d, rank %d "
+                 "(host %s, pid %u) says %d; pass the same nranks everywhere",
                  a->rank, a->card.host, a->card.pid, a->nranks, b->rank, b->card.host, b->card.pid,
                  b->nranks);
     else
-        text_add(&t, "two processes say that they are rank %d of %d: host %s, pid %u, and host %s, "
-                     "pid %u; give each its own rank",
+        text_add(&t,
+                 "two processes say that they are rank %d of %d: host %s, pid %u, and host %s, "
+                 "pid %u; give each its own rank",
                  a->rank, a->nranks, a->card.host, a->card.pid, b->card.host, b->card.pid);
     refuse(r, KOLO_ERR_SETUP, why);
 }
@@ -156,15 +160,17 @@ static void prepare(struct root *r, int nranks)
     r->nranks = nranks;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < (rlim_t)nranks + ROOT_SPARE_FDS) {
-        text_add(&t, "%d ranks need %d open files in the process that made the id, its limit is %llu; "
-                     "raise it (ulimit -n)",
+        text_add(&t,
+                 "%d ranks need %d open files in the process that made the id, its limit is %llu; "
+                 "raise it (ulimit -n)",
                  nranks, nranks + ROOT_SPARE_FDS, (unsigned long long)limit.rlim_cur);
         refuse(r, KOLO_ERR_NOMEM, why);
         return;
     }
     r->index = mem_calloc((size_t)nranks, sizeof(*r->index));
     if (r->index == NULL)
-        refuse(r, KOLO_ERR_NOMEM, "no memory to serve the rendezvous in the process that made the id");
+        refuse(r, KOLO_ERR_NOMEM,
+               "no memory to serve the rendezvous in the process that made the id");
 }
 
 static void check_hello(struct root *r, const struct wire_hello *hello)
@@ -179,12 +185,14 @@ static void welcome(struct root *r, int fd, const struct wire_hello *hello)
 {
     if (!wire_hello_check(hello) || hello->nranks < 1 || hello->nranks > WIRE_MAX_RANKS ||
         hello->rank >= hello->nranks) {
-        refuse(r, KOLO_ERR_SETUP, "a rank sent a hello that makes no sense: is it another version?");
+        refuse(r, KOLO_ERR_SETUP,
+               "a rank sent a hello that makes no sense: is it another version?");
         net_close(fd);
         return;
     }
     if (!room_for_waiter(r)) {
-        refuse(r, KOLO_ERR_NOMEM, "no memory to serve the rendezvous in the process that made the id");
+        refuse(r, KOLO_ERR_NOMEM,
+               "no memory to serve the rendezvous in the process that made the id");
         net_close(fd);
         return;
     }
@@ -242,7 +250,8 @@ static size_t answer_cards(struct root *r, int rank)
     for (int i = 0; i < 2 * rounds; i++) {
         const int step = 1 << (i / 2);
         const int peer = i % 2 == 0 ? (rank + step) % n : (rank - step + n) % n;
-        memcpy(r->answer + used, &r->waiters[r->index[peer] - 1].hello.card, sizeof(struct wire_card));
+        memcpy(r->answer + used, &r->waiters[r->index[peer] - 1].hello.card,
+               sizeof(struct wire_card));
         used += sizeof(struct wire_card);
     }
     const struct wire_reply reply = {.magic = WIRE_MAGIC,
@@ -270,9 +279,8 @@ static int fill_fds(struct root *r, uint64_t *wake, int *guests)
 {
     *guests = greeter_fds(&r->greeter, r->fds, wake);
     for (int i = 0; i < r->nwaiters; i++)
-        r->fds[*guests + i] =
-            (struct pollfd){.fd = r->waiters[i].fd,
-                            .events = r->phase == ROOT_COLLECT ? POLLIN : POLLOUT};
+        r->fds[*guests + i] = (struct pollfd){
+            .fd = r->waiters[i].fd, .events = r->phase == ROOT_COLLECT ? POLLIN : POLLOUT};
     return *guests + r->nwaiters;
 }
 

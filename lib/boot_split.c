@@ -134,7 +134,8 @@ static void fill_blob(struct split *s, int color, int key, struct split_blob *mi
         (void)strncpy(mine->why, fail_text(), sizeof(mine->why) - 1);
 }
 
-static enum kolo_status split(struct split *s, int color, int key, uint64_t deadline, struct boot **out)
+static enum kolo_status split(struct split *s, int color, int key, uint64_t deadline,
+                              struct boot **out)
 {
     struct split_blob mine = {0};
     fill_blob(s, color, key, &mine);
@@ -147,7 +148,8 @@ static enum kolo_status split(struct split *s, int color, int key, uint64_t dead
     return make_child(s, deadline, out);
 }
 
-enum kolo_status boot_split(struct boot *b, int color, int key, int64_t timeout_ms, struct boot **out)
+enum kolo_status boot_split(struct boot *b, int color, int key, int64_t timeout_ms,
+                            struct boot **out)
 {
     struct split s = {.parent = b, .listener = -1};
     if (b == NULL || out == NULL)
@@ -155,7 +157,8 @@ enum kolo_status boot_split(struct boot *b, int color, int key, int64_t timeout_
     if (color < -1)
         return fail(KOLO_ERR_ARG, "color is %d, must be -1 (none) or at least 0", color);
     if (b->broken != KOLO_OK)
-        return fail(b->broken, "the bootstrap of rank %d of %d has failed before; make a new communicator",
+        return fail(b->broken,
+                    "the bootstrap of rank %d of %d has failed before; make a new communicator",
                     b->rank, b->size);
     enum kolo_status status;
     s.all = mem_calloc((size_t)b->size, sizeof(*s.all));

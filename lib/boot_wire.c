@@ -43,8 +43,10 @@ enum kolo_status wire_id_decode(const struct kolo_unique_id *in, struct wire_id 
         return fail(KOLO_ERR_ARG, "the unique id is not one of Kolo's: make it with "
                                   "kolo_unique_id_create on one rank and send all 128 bytes");
     if (id.version != ID_VERSION)
-        return fail(KOLO_ERR_ARG, "the unique id has format %u, this library reads %d: use the same "
-                                  "Kolo on all ranks", id.version, ID_VERSION);
+        return fail(KOLO_ERR_ARG,
+                    "the unique id has format %u, this library reads %d: use the same "
+                    "Kolo on all ranks",
+                    id.version, ID_VERSION);
     if (id.check != siphash(id_key, &id, offsetof(struct id_bytes, check)))
         return fail(KOLO_ERR_ARG, "the unique id is damaged: its check sum is wrong; send all 128 "
                                   "bytes, also those that are zero");
@@ -106,7 +108,8 @@ void wire_prove(const unsigned char secret[WIRE_SECRET_BYTES], enum wire_kind ki
     hash128(secret, &message, sizeof(message), &message.label, proof);
 }
 
-bool wire_proof_equal(const unsigned char a[WIRE_PROOF_BYTES], const unsigned char b[WIRE_PROOF_BYTES])
+bool wire_proof_equal(const unsigned char a[WIRE_PROOF_BYTES],
+                      const unsigned char b[WIRE_PROOF_BYTES])
 {
     unsigned char different = 0;
     for (int i = 0; i < WIRE_PROOF_BYTES; i++)

@@ -133,7 +133,8 @@ void wire_prove(const unsigned char secret[WIRE_SECRET_BYTES], enum wire_kind ki
                 const unsigned char server_challenge[16], const unsigned char client_challenge[16],
                 unsigned char proof[WIRE_PROOF_BYTES]);
 /* In a time that does not depend on where they differ. */
-bool wire_proof_equal(const unsigned char a[WIRE_PROOF_BYTES], const unsigned char b[WIRE_PROOF_BYTES]);
+bool wire_proof_equal(const unsigned char a[WIRE_PROOF_BYTES],
+                      const unsigned char b[WIRE_PROOF_BYTES]);
 
 void wire_card_fill(int rank, const struct net_addrs *addrs, struct wire_card *out);
 /* False for a card without address or with a host that is no text. */

@@ -36,17 +36,22 @@ static enum kolo_status grow(struct kolo_comm *comm)
     return KOLO_OK;
 }
 
-/* What any rank does to its peers' buffers: all ranks must ask for the same buffers, also those whose
- * own plan touches none. */
-static enum kolo_status window_needs(const struct plan_algo *algo, struct plan_shape shape,
-                                     unsigned *needs)
+/* What all ranks must know of each other's plans. */
+struct survey {
+    unsigned needs; /* what any rank does to its peers' buffers: all must announce the same ones */
+    int max_span;   /* of any rank: all must cut their chunks alike */
+};
+
+static enum kolo_status survey_ranks(const struct plan_algo *algo, struct plan_shape shape,
+                                     struct survey *out)
 {
-    *needs = 0;
-    for (int r = 0; algo && (algo->flags & ALGO_WINDOW) && r < shape.nranks; r++) {
+    *out = (struct survey){0, 1};
+    for (int r = 0; algo && (algo->flags & (ALGO_WINDOW | ALGO_UNEVEN)) && r < shape.nranks; r++) {
         struct plan *plan;
         shape.rank = r;
         TRY(plan_generate(algo, &shape, &plan));
-        *needs |= plan->flags & (PLAN_READS_PEERS | PLAN_WRITES_PEERS);
+        out->needs |= plan->flags & (PLAN_READS_PEERS | PLAN_WRITES_PEERS);
+        out->max_span = max_int(out->max_span, plan->max_span);
         plan_destroy(plan);
     }
     return KOLO_OK;
@@ -67,8 +72,8 @@ enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *al
         TRY(grow(comm));
     struct plan *plan;
     const struct plan_shape shape = {coll, comm->nranks, comm->rank, root, 0};
-    unsigned needs;
-    TRY(window_needs(algo, shape, &needs));
+    struct survey all;
+    TRY(survey_ranks(algo, shape, &all));
     TRY(plan_generate(algo, &shape, &plan));
     struct program *program;
     const enum kolo_status status = program_compile(comm->engine, plan, &program);
@@ -76,8 +81,9 @@ enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *al
         plan_destroy(plan);
         return status;
     }
-    program->window_needs = needs;
-    program->is_cut &= needs == 0;
+    program->window_needs = all.needs;
+    program->is_cut &= all.needs == 0;
+    program->max_span = max_int(program->max_span, all.max_span);
     *find(comm->programs, comm->programs_room, key) = (struct program_entry){key, program};
     comm->nprograms++;
     *out = program;
@@ -116,13 +122,14 @@ static enum kolo_status check_set(struct kolo_comm *comm, struct plan **plans, c
     return plan_verify(plans, comm->nranks, &limits);
 }
 
-static enum kolo_status adopt(struct kolo_comm *comm, struct plan **mine)
+static enum kolo_status adopt(struct kolo_comm *comm, struct plan **mine, int max_span)
 {
     struct program **loaded = mem_resize(comm->loaded, comm->nloaded + 1, sizeof *loaded);
     if (!loaded)
         return fail(KOLO_ERR_NOMEM, "out of memory for loaded plans");
     comm->loaded = loaded;
     TRY(program_compile(comm->engine, *mine, &loaded[comm->nloaded]));
+    loaded[comm->nloaded]->max_span = max_span;
     comm->nloaded++;
     *mine = NULL; /* the program owns it */
     return KOLO_OK;
@@ -144,8 +151,11 @@ enum kolo_status comm_load_plans(struct kolo_comm *comm, const char *path)
             break;
         }
         status = check_set(comm, &plans[i], path);
+        int max_span = 1;
+        for (size_t r = 0; r < nranks; r++)
+            max_span = max_int(max_span, plans[i + r]->max_span);
         if (status == KOLO_OK)
-            status = adopt(comm, &plans[i + (size_t)comm->rank]);
+            status = adopt(comm, &plans[i + (size_t)comm->rank], max_span);
         is_any = true;
         i += nranks - 1;
     }

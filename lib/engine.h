@@ -22,6 +22,7 @@ struct program {
     const struct plan *plan; /* owned */
     struct link **links;     /* per operand of the plan; NULL where it is not a link */
     bool is_cut;             /* runs in rounds: some rank's messages carry chunks */
+    int max_span;            /* most chunks in one message of any rank: all cut alike */
     unsigned window_needs;   /* PLAN_READS_PEERS, PLAN_WRITES_PEERS: of any rank's plan */
 };
 

@@ -62,6 +62,7 @@ enum kolo_status program_compile(struct engine *e, struct plan *plan, struct pro
         }
     }
     p->is_cut = plan->nranks > 1;
+    p->max_span = plan->max_span;
     p->plan = plan;
     p->links = links;
     *out = p;
@@ -104,7 +105,7 @@ static size_t block_of(const struct job *j)
 static size_t choose_piece(const struct engine *e, const struct job *j, const struct program *p)
 {
     const size_t block = block_of(j);
-    const size_t per_chunk = (size_t)p->plan->max_span * j->type_bytes;
+    const size_t per_chunk = (size_t)p->max_span * j->type_bytes;
     const size_t cap = e->slot_bytes / per_chunk;
     size_t want = PIECE_BYTES / per_chunk;
     want = want > cap ? cap : want;
@@ -172,11 +173,11 @@ static enum kolo_status reserve(struct engine *e, struct job *j, struct program 
         j->lanes = lanes;
         j->lanes_room = p->plan->nlanes;
     }
-    if (p->is_cut && (size_t)p->plan->max_span * j->type_bytes > e->slot_bytes)
+    if (p->is_cut && (size_t)p->max_span * j->type_bytes > e->slot_bytes)
         return fail(KOLO_ERR_UNSUPPORTED,
                     "plan %s sends %d chunks in a message, a slot has %zu bytes: raise "
                     "KOLO_SLOT_BYTES",
-                    p->plan->algo, p->plan->max_span, e->slot_bytes);
+                    p->plan->algo, p->max_span, e->slot_bytes);
     if (p->plan->nchunks[PLAN_TMP] == 0)
         return KOLO_OK;
     struct program *kept = j->program;

@@ -1,11 +1,11 @@
-/* plan.c - the builder: it collects moves, refuses what no plan may contain, and packs the result
- * into one block of memory.
+/* plan.c - the builder: it collects moves, refuses what no plan may contain, and packs the
+ * result into one block of memory.
  *
  *   struct plan | steps ... | operands ... | lanes ...
  *
- * Checked here is what one rank can see alone: kinds and ranges of operands, the rows of chunks that
- * the collective prescribes, one lane per link direction.  Whether the plans of all ranks fit
- * together is the verifier's business. */
+ * Checked here is what one rank can see alone: kinds and ranges of operands, the rows of chunks
+ * that the collective prescribes, one lane per link direction.  Whether the plans of all ranks
+ * fit together is the verifier's business. */
 #include "plan_gen.h"
 
 #include "mem.h"
@@ -51,7 +51,7 @@ struct uses {
     size_t mask; /* a power of two - 1 */
 };
 
-/* ---- create and destroy --------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 static enum kolo_status check_shape(const struct plan_shape *s, const char *algo)
 {
@@ -183,7 +183,7 @@ void plan_destroy(struct plan *p)
     mem_free(p);
 }
 
-/* ---- collecting ----------------------------------------------------------------------------- */
+/* ---- collecting ------------------------------------------------------------------------------ */
 
 static __attribute__((format(printf, 2, 3), cold)) void refuse(struct plan_builder *b,
                                                                const char *format, ...)
@@ -367,7 +367,7 @@ void plan_from(struct plan_builder *b, enum plan_space space, int peer, int chan
     add_operand(b, &b->src, false, space, peer, channel, chunk);
 }
 
-/* ---- building ------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static bool is_v(enum kolo_coll coll)
 {

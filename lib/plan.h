@@ -122,7 +122,7 @@ struct plan {
     int nsteps;
     int noperands;
     int nchannels;  /* 1 + largest channel used; 0 without links */
-    int max_span;   /* most chunks in one link message; at least 1 */
+    int max_span;   /* most chunks in one link message of this rank; at least 1 */
     unsigned flags; /* enum plan_flags */
     char algo[24];
     const struct plan_lane *lanes;
@@ -201,6 +201,7 @@ enum plan_algo_flags {
     ALGO_RANK_ORDER = 4, /* reduces in rank order: allowed with `deterministic` */
     ALGO_POW2 = 8,       /* only for powers of two */
     ALGO_NOT_IN_PLACE = 16, /* wrong when IN and OUT are the same memory */
+    ALGO_UNEVEN = 32,       /* max_span differs between ranks */
 };
 
 struct plan_algo {

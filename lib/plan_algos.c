@@ -1,6 +1,6 @@
-/* plan_algos.c - the table of all algorithms, and the one door to plans of any kind.  Rounds and bytes
- * are for n ranks, S bytes of the largest buffer of a rank, L = ceil(log2 n); `cost` has the same in
- * numbers. */
+/* plan_algos.c - the table of all algorithms, and the one door to plans of any kind.  Rounds and
+ * bytes are for n ranks, S bytes of the largest buffer of a rank, L = ceil(log2 n); `cost` has
+ * the same in numbers. */
 #include "plan_gen.h"
 
 #include <string.h>
@@ -84,12 +84,12 @@ static const struct plan_algo algos[] = {
      "shared memory"},
     {"direct", KOLO_COLL_GATHER, 0, plan_gen_gather_direct, plan_cost_gather_direct,
      "1 round, S (n-1)/n received by the root", "folklore"},
-    {"binomial", KOLO_COLL_GATHER, 0, plan_gen_gather_binomial, plan_cost_gather_binomial,
+    {"binomial", KOLO_COLL_GATHER, ALGO_UNEVEN, plan_gen_gather_binomial, plan_cost_gather_binomial,
      "floor(log2 n) rounds, S (n-1)/n received by the root", "folklore"},
     {"direct", KOLO_COLL_SCATTER, 0, plan_gen_scatter_direct, plan_cost_gather_direct,
      "1 round, S (n-1)/n sent by the root", "folklore"},
-    {"binomial", KOLO_COLL_SCATTER, 0, plan_gen_scatter_binomial, plan_cost_gather_binomial,
-     "floor(log2 n) rounds, S (n-1)/n sent by the root", "folklore"},
+    {"binomial", KOLO_COLL_SCATTER, ALGO_UNEVEN, plan_gen_scatter_binomial,
+     plan_cost_gather_binomial, "floor(log2 n) rounds, S (n-1)/n sent by the root", "folklore"},
     {"dissemination", KOLO_COLL_BARRIER, 0, plan_gen_dissemination, plan_cost_dissemination,
      "L rounds of one signal", "Hensgen, Finkel, Manber 1988"},
     {"flat", KOLO_COLL_BARRIER, 0, plan_gen_barrier_flat, plan_cost_barrier_flat,

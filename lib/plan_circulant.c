@@ -1,8 +1,9 @@
 /* plan_circulant.c - reduce-scatter and all-gather in ceil(log2 n) rounds for every n, by Traff
- * (repositum TU Wien 219280); the all-gather is also Bruck's, with blocks counted from the own rank.
+ * (repositum TU Wien 219280); the all-gather is also Bruck's, with blocks counted from the own
+ * rank.
  *
- * Halve with rounding up: skip[0] = n, skip[i+1] = ceil(skip[i] / 2), down to skip[L] = 1.  Block j
- * of a rank is chunk r + j, and partial sums of it move towards j = 0:
+ * Halve with rounding up: skip[0] = n, skip[i+1] = ceil(skip[i] / 2), down to skip[L] = 1.
+ * Block j of a rank is chunk r + j, and partial sums of it move towards j = 0:
  *
  *   round i of the reduce-scatter   blocks skip[i+1] .. skip[i]-1 go to rank r + skip[i+1]; those
  *                                   that come from r - skip[i+1] are added to blocks 0, 1, ...
@@ -161,8 +162,8 @@ void plan_cost_all_gather_circulant(const struct plan_shape *s, struct plan_cost
                                .touched = (4 * n - 3) / n};
 }
 
-/* Both, with partial sums in the output.  Rounds 2 L, bytes sent 2 S (n-1)/n.  One lane, because the
- * all-gather sends what the reduce-scatter stores. */
+/* Both, with partial sums in the output.  Rounds 2 L, bytes sent 2 S (n-1)/n.  One lane, because
+ * the all-gather sends what the reduce-scatter stores. */
 enum kolo_status plan_gen_all_reduce_circulant(const struct plan_shape *s, struct plan **out)
 {
     const int n = s->nranks;

@@ -1,12 +1,12 @@
-/* plan_circulant_bcast.c - round-optimal broadcast and reduction of B blocks in B-1+L rounds, for
- * every n, by Traff (arXiv 2312.11236, 2407.18004).
+/* plan_circulant_bcast.c - round-optimal broadcast and reduction of B blocks in B-1+L rounds,
+ * for every n, by Traff (arXiv 2312.11236, 2407.18004).
  *
- * In each round every rank sends one block and receives one; in round i, with k = i mod L, it sends to
- * v + skip[k] and receives from v - skip[k], v being the distance from the root and skip[L] = n,
- * skip[k] = ceil(skip[k+1] / 2).  What it receives in L rounds is fixed by a table of L numbers that
- * each rank computes for itself and for those it sends to: block[k], and L more in every L rounds
- * after.  Negative blocks do not exist, blocks from B-1 on are block B-1; a rank is sent no block
- * twice.  The reduction is the same with time and direction reversed. */
+ * In each round every rank sends one block and receives one; in round i, with k = i mod L, it
+ * sends to v + skip[k] and receives from v - skip[k], v being the distance from the root and
+ * skip[L] = n, skip[k] = ceil(skip[k+1] / 2).  What it receives in L rounds is fixed by a table
+ * of L numbers that each rank computes for itself and for those it sends to: block[k], and L
+ * more in every L rounds after.  Negative blocks do not exist, blocks from B-1 on are block B-1;
+ * a rank is sent no block twice.  The reduction is the same with time and direction reversed. */
 #include "plan_gen.h"
 
 #include "mem.h"
@@ -29,7 +29,7 @@ struct schedule {
     int last_round; /* in which block B-1 comes, under whichever number */
 };
 
-/* Search state: a descending linked list of the skips that are still free, with its head at L + 1. */
+/* Search state: a descending linked list of the skips that are still free, its head at L + 1. */
 struct search {
     const struct circulant *c;
     int target; /* n + v */
@@ -246,8 +246,8 @@ enum kolo_status plan_gen_reduce_circulant(const struct plan_shape *s, struct pl
     return status;
 }
 
-/* Bounds for ranks other than the root, which send in all rounds but the first and receive each block
- * once; the root's B-1+L messages are exact.  Of two ranks the second sends nothing. */
+/* Bounds for ranks other than the root, which send in all rounds but the first and receive each
+ * block once; the root's B-1+L messages are exact.  Of two ranks the second sends nothing. */
 static void circulant_cost(const struct plan_shape *s, double per_sent, double per_received,
                            double at_root, struct plan_cost *cost)
 {

@@ -1,12 +1,12 @@
-/* plan_direct.c - algorithms of one or two hand-overs in which every rank speaks to every other, and
- * those of a single rank or pair.  The fewest rounds there are, and n - 1 messages per rank: for few
- * ranks on one machine or switch.  Each chunk is reduced in one move, in rank order, so results do
- * not depend on timing, and on few other things.
+/* plan_direct.c - algorithms of one or two hand-overs in which every rank speaks to every other,
+ * and those of a single rank or pair.  The fewest rounds there are, and n - 1 messages per rank:
+ * for few ranks on one machine or switch.  Each chunk is reduced in one move, in rank order, so
+ * results do not depend on timing, and on few other things.
  *
  * The peers of a rank are taken from r + 1 on, so that no rank is the first of all others. */
 #include "plan_gen.h"
 
-/* ---- one rank, one pair --------------------------------------------------------------------- */
+/* ---- one rank, one pair ---------------------------------------------------------------------- */
 
 /* Any collective of one rank: the input is the result. */
 enum kolo_status plan_gen_copy(const struct plan_shape *s, struct plan **out)
@@ -41,7 +41,7 @@ enum kolo_status plan_gen_recv(const struct plan_shape *s, struct plan **out)
     return plan_finish(b, out);
 }
 
-/* ---- all_reduce ----------------------------------------------------------------------------- */
+/* ---- all_reduce ------------------------------------------------------------------------------ */
 
 /* One-shot: everybody gets every vector and reduces for itself.
  * Rounds 1, bytes sent (n-1) S.  One lane: in place, the sum may overwrite the vector only after it
@@ -99,7 +99,7 @@ void plan_cost_twoshot(const struct plan_shape *s, struct plan_cost *cost)
                                .touched = 2 + 4 * (n - 1) / n};
 }
 
-/* ---- reduce_scatter, all_gather ------------------------------------------------------------- */
+/* ---- reduce_scatter, all_gather -------------------------------------------------------------- */
 
 /* Everybody sends chunk k to rank k, which reduces.  Rounds 1, bytes sent S (n-1)/n. */
 enum kolo_status plan_gen_reduce_scatter_direct(const struct plan_shape *s, struct plan **out)
@@ -144,7 +144,7 @@ void plan_cost_scatter_direct(const struct plan_shape *s, struct plan_cost *cost
         .hops = 1, .messages = 2 * (n - 1), .sent = (n - 1) / n, .touched = (3 * n - 1) / n};
 }
 
-/* ---- broadcast, reduce ---------------------------------------------------------------------- */
+/* ---- broadcast, reduce ----------------------------------------------------------------------- */
 
 /* The root gives the whole vector to each.  Rounds 1, bytes sent (n-1) S at the root. */
 enum kolo_status plan_gen_broadcast_flat(const struct plan_shape *s, struct plan **out)
@@ -238,7 +238,7 @@ void plan_cost_scatter_gather(const struct plan_shape *s, struct plan_cost *cost
         (struct plan_cost){.hops = n > 2 ? 2 : 1, .messages = 2 * n - 3, .sent = 1, .touched = 3};
 }
 
-/* ---- gather, scatter, barrier --------------------------------------------------------------- */
+/* ---- gather, scatter, barrier ---------------------------------------------------------------- */
 
 /* Each to the root.  Rounds 1, bytes received S (n-1)/n. */
 enum kolo_status plan_gen_gather_direct(const struct plan_shape *s, struct plan **out)

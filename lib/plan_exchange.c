@@ -1,9 +1,9 @@
-/* plan_exchange.c - algorithms in which ranks exchange with one partner at a time: all-to-all in its
- * three forms, recursive doubling, and the dissemination barrier.  A rank always sends before it
- * receives, in one lane, so that nobody waits for somebody who waits. */
+/* plan_exchange.c - algorithms in which ranks exchange with one partner at a time: all-to-all in
+ * its three forms, recursive doubling, and the dissemination barrier.  A rank always sends
+ * before it receives, in one lane, so that nobody waits for somebody who waits. */
 #include "plan_gen.h"
 
-/* ---- all_to_all ----------------------------------------------------------------------------- */
+/* ---- all_to_all ------------------------------------------------------------------------------ */
 
 /* All sends, then all receives.  Rounds 1, bytes sent S (n-1)/n.
  * In place: within a round nothing is overwritten before everything was sent. */
@@ -29,9 +29,9 @@ void plan_cost_all_to_all_direct(const struct plan_shape *s, struct plan_cost *c
         .hops = 1, .messages = 2 * (n - 1), .sent = (n - 1) / n, .touched = (4 * n - 2) / n};
 }
 
-/* In round t = 0 .. n-1 rank r exchanges with rank (t - r) mod n, which exchanges with r; so chunk k
- * is sent just before it is overwritten, in place, for any n.  Rounds n (one each for itself),
- * bytes sent S (n-1)/n, at most one message under way per pair. */
+/* In round t = 0 .. n-1 rank r exchanges with rank (t - r) mod n, which exchanges with r; so
+ * chunk k is sent just before it is overwritten, in place, for any n.  Rounds n (one each for
+ * itself), bytes sent S (n-1)/n, at most one message under way per pair. */
 enum kolo_status plan_gen_all_to_all_pairwise(const struct plan_shape *s, struct plan **out)
 {
     const int n = s->nranks;
@@ -77,9 +77,9 @@ static void bruck_round(struct plan_builder *b, const struct plan_shape *s, int 
     plan_from(b, PLAN_LINK, plan_wrap(s->rank, -(1 << k), s->nranks), 0, 0);
 }
 
-/* Bruck: block i of the scratch has i ranks to go; each round carries the blocks with bit k of i set
- * 2^k ranks on.  Rounds L, bytes sent about S L/2: for short messages.
- * In place: the input is copied to scratch first. */
+/* Bruck: block i of the scratch has i ranks to go; each round carries the blocks with bit k of i
+ * set 2^k ranks on.  Rounds L, bytes sent about S L/2: for short messages.  In place: the input
+ * is copied to scratch first. */
 enum kolo_status plan_gen_all_to_all_bruck(const struct plan_shape *s, struct plan **out)
 {
     const int n = s->nranks;
@@ -114,7 +114,7 @@ void plan_cost_all_to_all_bruck(const struct plan_shape *s, struct plan_cost *co
                                .touched = (4 * n - 2 + 4 * blocks) / n};
 }
 
-/* ---- all_reduce ----------------------------------------------------------------------------- */
+/* ---- all_reduce ------------------------------------------------------------------------------ */
 
 /* Recursive doubling: in round i exchange the sum so far with rank r xor 2^i.  Rounds L, bytes sent
  * S L, for powers of two.  The lower half of a pair is always the first source, so that all ranks
@@ -148,7 +148,7 @@ void plan_cost_recdbl(const struct plan_shape *s, struct plan_cost *cost)
         .hops = rounds, .messages = 2 * rounds, .sent = rounds, .touched = 4 * rounds + 1};
 }
 
-/* ---- barrier -------------------------------------------------------------------------------- */
+/* ---- barrier --------------------------------------------------------------------------------- */
 
 /* In round k signal rank r + 2^k and wait for rank r - 2^k: after L rounds everybody has heard,
  * directly or not, from everybody (Hensgen, Finkel, Manber 1988). */

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- words ---------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 struct word {
     const char *at;
@@ -139,7 +139,7 @@ static enum kolo_status take_name(struct reader *r, char *out, size_t size, cons
     return KOLO_OK;
 }
 
-/* ---- operands ------------------------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 struct operand {
     enum plan_space space;
@@ -219,7 +219,7 @@ static void add_operand(struct plan_builder *b, const struct operand *o, bool is
         plan_from(b, o->space, o->peer, o->channel, o->span.chunk);
 }
 
-/* ---- moves ---------------------------------------------------------------------------------- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 /* What must be known of a move before its operands can be added. */
 struct outline {
@@ -316,7 +316,7 @@ static enum kolo_status take_move(struct reader *r, struct plan_builder *b)
     return is_word(r, "signal") ? links(r, b, true) : KOLO_OK;
 }
 
-/* ---- plans ---------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 struct header {
     struct plan_shape shape;
@@ -402,7 +402,7 @@ enum kolo_status plan_parse(const char **text, const char *end, struct plan **ou
     return parse(*text, text, end, out);
 }
 
-/* ---- files ---------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 enum { MAX_FILE_BYTES = 1 << 28 };
 

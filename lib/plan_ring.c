@@ -39,10 +39,10 @@ static void pass_on(struct plan_builder *b, const struct plan_shape *s, int j, i
     plan_from(b, PLAN_LINK, before(s, 1), in, 0);
 }
 
-/* Rounds 2 (n-1), bytes sent 2 S (n-1)/n (Patarasuk and Yuan 2009).  Two lanes: the sums of the next
- * pieces go round while the results of the last ones do.  Channel 0 carries sums, 1 the fresh
- * results, 2 the results that are passed on, since each belongs to one lane at either end.  In
- * place: a result arrives after this rank's part of it has left. */
+/* Rounds 2 (n-1), bytes sent 2 S (n-1)/n (Patarasuk and Yuan 2009).  Two lanes: the sums of the
+ * next pieces go round while the results of the last ones do.  Channel 0 carries sums, 1 the
+ * fresh results, 2 the results that are passed on, since each belongs to one lane at either end.
+ * In place: a result arrives after this rank's part of it has left. */
 enum kolo_status plan_gen_all_reduce_ring(const struct plan_shape *s, struct plan **out)
 {
     const int n = s->nranks;

@@ -1,15 +1,18 @@
 /* plan_text.c - plans as text, for people and for files; plan_parse.c reads what this prints.
  *
- *   plan   = "plan" COLL ALGO "rank" N "of" N "root" N  "chunks" "in" N "out" N "tmp" N  lane* "end"
- *   lane   = "lane" N move*                     numbers of lanes and moves are for the reader only
- *   move   = N operand+ "<-" operand+ ["of" buffer] ["final"]  |  N ["wait" link+] ["signal" link+]
- *   operand = buffer | link          link = ">" PEER "." CHANNEL (send) | "<" ... (receive)
- *   buffer = ("in" | "out" | "tmp" | "in@" PEER | "out@" PEER) "[" A | A ".." B | A "+" R "/" S "*" C "]"
+ *   plan    = "plan" COLL ALGO "rank" N "of" N "root" N
+ *             "chunks" "in" N "out" N "tmp" N  lane* "end"
+ *   lane    = "lane" N move*                     numbers of lanes and moves are for readers only
+ *   move    = N operand+ "<-" operand+ ["of" buffer] ["final"]
+ *           | N ["wait" link+] ["signal" link+]
+ *   operand = buffer | link                      link = ">" PEER "." CHANNEL (send) | "<" ...
+ *   buffer  = space "[" span "]"                 span = A | A ".." B | A "+" R "/" S "*" C
+ *   space   = "in" | "out" | "tmp" | "in@" PEER | "out@" PEER
  *
- * Destinations come first, then sources.  A span is chunk A, chunks A to B (past the end of the row
- * it goes on at 0), or C chunks from A on, R of every S.  "of" names the chunks that the move is
- * about; without it, they are those of the first own "in" or "out".  White space separates, and
- * "#" begins a comment up to the end of the line. */
+ * Destinations come first, then sources.  A span is chunk A, chunks A to B (past the end of the
+ * row it goes on at 0), or C chunks from A on, R of every S.  "of" names the chunks that the move
+ * is about; without it, they are those of the first own "in" or "out".  White space separates,
+ * and "#" begins a comment up to the end of the line. */
 #include "plan.h"
 
 static const char *const space_names[] = {

@@ -10,7 +10,7 @@
  * Binomial tree over v = rank - root mod n: v hangs below v without its lowest set bit. */
 #include "plan_gen.h"
 
-/* ---- double binary tree --------------------------------------------------------------------- */
+/* ---- double binary tree ---------------------------------------------------------------------- */
 
 enum { UP_CHANNEL, DOWN_CHANNEL, CHANNELS_PER_TREE };
 
@@ -63,7 +63,8 @@ static struct neighbours neighbours_find(int tree, int rank, int n)
     return found;
 }
 
-/* Children's sums and the input to the parent, or at the root to the output and all the way down. */
+/* Children's sums and the input to the parent, or at the root to the output and all the way
+ * down. */
 static void up_lane(struct plan_builder *b, const struct neighbours *near, int channel,
                     struct plan_span chunks)
 {
@@ -135,7 +136,7 @@ void plan_cost_all_reduce_tree(const struct plan_shape *s, struct plan_cost *cos
                                .touched = touched};
 }
 
-/* ---- binomial tree -------------------------------------------------------------------------- */
+/* ---- binomial tree --------------------------------------------------------------------------- */
 
 struct binomial {
     int parent; /* rank; -1 at the root */

@@ -138,8 +138,8 @@ enum kolo_status pv_no_memory(const struct pv *v)
 
 static enum kolo_status check_point_to_point(struct pv *v)
 {
-    const struct plan *a = v->plans[0], *b = v->plans[1];
-    if (v->n != 2 || a->coll == b->coll || (b->coll != KOLO_COLL_SEND && b->coll != KOLO_COLL_RECV))
+    const struct plan *a = v->plans[0], *b = v->n == 2 ? v->plans[1] : NULL;
+    if (b == NULL || a->coll == b->coll || (b->coll != KOLO_COLL_SEND && b->coll != KOLO_COLL_RECV))
         return pv_fail(v, -1, 0, "send and recv are proven as a pair of two ranks, one of each");
     v->coll = KOLO_COLL_SEND;
     v->root = a->coll == KOLO_COLL_SEND ? 0 : 1;

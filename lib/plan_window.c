@@ -1,10 +1,10 @@
-/* plan_window.c - algorithms that load from and store to peers' buffers, so that data is copied once
- * and never staged; links carry bare signals only.
+/* plan_window.c - algorithms that load from and store to peers' buffers, so that data is copied
+ * once and never staged; links carry bare signals only.
  *
- * Nobody may touch a window before its owner has entered the operation: the engine sees to that.  At
- * the end every rank waits until those that touch its buffers have said that they are done.  Signals
- * follow the moves in one lane and are awaited in another, so that the pieces of the next rounds,
- * which are disjoint from this one's, need not wait. */
+ * Nobody may touch a window before its owner has entered the operation: the engine sees to that.
+ * At the end every rank waits until those that touch its buffers have said that they are done.
+ * Signals follow the moves in one lane and are awaited in another, so that the pieces of the
+ * next rounds, which are disjoint from this one's, need not wait. */
 #include "plan_gen.h"
 
 /* All to all: I am done with everybody's buffers. */
