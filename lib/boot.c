@@ -1,9 +1,9 @@
 /* boot.c - the bootstrap's interface: ids, handles, all-gather, barrier.
  *
- * All-gather by dissemination (Bruck et al. 1997): in round k each rank sends the last 2^k blobs that
- * it knows, ending with its own, to rank + 2^k; ceil(log2 n) rounds for every n, n - 1 blobs in and
- * out.  The blobs of ranks r-m+1 .. r lie one after the other in the result but for one wrap, so they
- * go out of it and come into it without a copy. */
+ * All-gather by dissemination (Bruck et al. 1997): in round k each rank sends the last 2^k blobs
+ * that it knows, ending with its own, to rank + 2^k; ceil(log2 n) rounds for every n, n - 1 blobs
+ * in and out.  The blobs of ranks r-m+1 .. r lie one after the other in the result but for one
+ * wrap, so they go out of it and come into it without a copy. */
 #include "boot_link.h"
 #include "boot_root.h"
 

@@ -1,9 +1,10 @@
 /* boot_env.c - who started this process, by the variables that launchers set.
  *
  * Every source that is there is read; the first in the table wins, and all must agree, because a
- * stale RANK in a container is more likely than it seems.  But a launcher below another leaks: under
- * `srun torchrun` each child still has the SLURM_PROCID of its agent.  So a source that runs below
- * daemons of others (`hides`) silences those.  KOLO_LAUNCHER chooses one and silences all others. */
+ * stale RANK in a container is more likely than it seems.  But a launcher below another leaks:
+ * under `srun torchrun` each child still has the SLURM_PROCID of its agent.  So a source that runs
+ * below daemons of others (`hides`) silences those.  KOLO_LAUNCHER chooses one and silences all
+ * others. */
 #include "boot_env.h"
 
 #include "cfg.h"

@@ -5,11 +5,8 @@
  *     torchrun, env, jax     MASTER_ADDR or the coordinator's host
  *     k8s                    pod 0 of the indexed job, by its stable name
  *     any                    KOLO_ADDR=host:port when it is set
- *
- * The port of MASTER_PORT or of the coordinator is taken by its owner.  Where only a host is known,
- * the port is 10000 + hash % 20000 (below the range from which systems give ports away) of launcher,
- * job and attempt.  The secret comes from the same text and KOLO_SECRET, so that a late process of
- * another job or attempt is refused; without KOLO_SECRET it can be guessed by who knows the job. */
+ * MASTER_PORT and the coordinator's port belong to others: without KOLO_ADDR the port is 10000 +
+ * hash % 20000, below those that systems give away, of launcher, job and attempt. */
 #include "boot_env.h"
 
 #include "boot_wire.h"
@@ -199,6 +196,8 @@ static enum kolo_status find_address(const struct boot_env *env, struct address 
                 env->launcher);
 }
 
+/* The secret is made of the job and KOLO_SECRET, so that a late process of another job or attempt
+ * is refused; without KOLO_SECRET, who knows the job can guess it. */
 static enum kolo_status id_by_address(const struct boot_env *env, uint64_t deadline,
                                       struct kolo_unique_id *id)
 {

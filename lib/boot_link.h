@@ -30,7 +30,8 @@ struct boot {
 };
 
 /* One round: what to send to out[round] and where to put what comes from in[round], in up to two
- * pieces each (a run of blocks may wrap around).  Lengths are of this round, `bytes` of one blob. */
+ * pieces each (a run of blocks may wrap around).  Lengths are of this round, `bytes` of one
+ * blob. */
 struct link_round {
     int round;
     size_t bytes;
@@ -44,8 +45,9 @@ enum kolo_status link_exchange(struct boot *b, const struct link_round *round, u
 /* Remember `status`, tell it and the thread's error text to all neighbours, close everything. */
 void link_give_up(struct boot *b, enum kolo_status status);
 
-/* Read a notice that waits on `link`, if one is whole: fails with what it says.  KOLO_OK: no notice.
- * *is_quiet becomes true when nothing but data or the end is there, so that watching is no use. */
+/* Read a notice that waits on `link`, if one is whole: fails with what it says.  KOLO_OK: no
+ * notice. *is_quiet becomes true when nothing but data or the end is there, so that watching is no
+ * use. */
 enum kolo_status link_check_notice(const struct boot_link *link, bool *is_quiet);
 
 /* Connect to all neighbours, cards as boot_join gives them: out[k] by the addresses, in[k] at the

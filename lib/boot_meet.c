@@ -1,9 +1,9 @@
 /* boot_meet.c - the handshake from both sides; the messages are in boot_wire.h.
  *
- * A dialer starts its addresses a little apart, the likeliest first, and keeps trying each until its
- * owner gives up, because the server may start later.  A greeter keeps at most `cap` guests.  When
- * it is full, one that has said nothing for a while makes way, so that port scanners and half-open
- * connections cannot keep ranks out. */
+ * A dialer starts its addresses a little apart, the likeliest first, and keeps trying each until
+ * its owner gives up, because the server may start later.  A greeter keeps at most `cap` guests.
+ * When it is full, one that has said nothing for a while makes way, so that port scanners and
+ * half-open connections cannot keep ranks out. */
 #include "boot_meet.h"
 
 #include "mem.h"
@@ -58,6 +58,7 @@ static void try_end(struct dial_try *t, enum dial_why why, int error)
     net_close(t->fd);
     t->fd = -1;
     t->why = why;
+    t->was_rejected |= why == DIAL_REJECTED || why == DIAL_IMPOSTOR;
     t->error = error;
     t->at = now_ns() + t->pause_ns;
     if (t->pause_ns < PAUSE_LAST_MS * MS)
@@ -184,7 +185,7 @@ bool dialer_is_refused(const struct dialer *d)
 bool dialer_is_rejected(const struct dialer *d)
 {
     for (int i = 0; i < d->to->n; i++) {
-        if (d->at[i].why == DIAL_REJECTED || d->at[i].why == DIAL_IMPOSTOR)
+        if (d->at[i].was_rejected)
             return true;
     }
     return false;
@@ -226,6 +227,8 @@ void dialer_explain(const struct dialer *d, struct text *out)
         net_addr_print(&d->to->at[i], d->to->port, out);
         text_add(out, ": ");
         try_explain(&d->at[i], out);
+        if (d->at[i].was_rejected && d->at[i].why != DIAL_REJECTED && d->at[i].why != DIAL_IMPOSTOR)
+            text_add(out, " (before: another secret: another job, or another KOLO_SECRET)");
     }
 }
 

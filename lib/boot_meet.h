@@ -29,6 +29,7 @@ struct dial_try {
     int state;
     int error; /* errno of DIAL_ERRNO */
     enum dial_why why;
+    bool was_rejected; /* DIAL_REJECTED or DIAL_IMPOSTOR, now or in an attempt before */
     uint64_t at; /* when to start, or when to give this attempt up */
     uint64_t pause_ns;
     size_t got;
@@ -54,7 +55,7 @@ int dialer_fds(struct dialer *d, struct pollfd *fds, uint64_t *wake);
 int dialer_step(struct dialer *d, const struct pollfd *fds);
 /* Whether every address has refused the last attempt: nobody listens there. */
 bool dialer_is_refused(const struct dialer *d);
-/* Whether something that was reached lacks the secret. */
+/* Whether something that was ever reached lacks the secret. */
 bool dialer_is_rejected(const struct dialer *d);
 /* "10.0.0.1:4000: connection refused; [fd00::1]:4000: ..." */
 void dialer_explain(const struct dialer *d, struct text *out);

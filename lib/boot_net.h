@@ -30,7 +30,8 @@ struct net_addrs {
 /* ---- addresses ---- */
 
 /* Addresses of the interfaces that are up and that KOLO_SOCKET_IFNAME allows, loopback last.
- * Link-local IPv6 is left out: it means nothing on another host.  ARG when the option leaves none. */
+ * Link-local IPv6 is left out: it means nothing on another host.  ARG when the option leaves
+ * none. */
 enum kolo_status net_addrs_local(uint16_t port, struct net_addrs *out);
 /* Look `host` up, again and again until the deadline, since names of pods appear late. */
 enum kolo_status net_addrs_lookup(const char *host, int port, uint64_t deadline,
@@ -63,7 +64,8 @@ int net_accept(int listener);
 int net_connect_start(const struct net_addr *addr, uint16_t port);
 /* 0, or the errno with which connecting ended. */
 int net_connect_error(int fd);
-/* Bytes moved; 0 when it would block; -1 with errno, which is ESHUTDOWN when the peer has closed. */
+/* Bytes moved; 0 when it would block; -1 with errno, which is ESHUTDOWN when the peer has
+ * closed. */
 ssize_t net_send(int fd, const struct iovec *parts, int n);
 ssize_t net_recv(int fd, const struct iovec *parts, int n);
 ssize_t net_recv_bytes(int fd, void *to, size_t bytes);

@@ -2,9 +2,9 @@
  *
  * One line each way:  cmd=put kvsname=.. key=.. value=..   cmd=put_result rc=0 ..
  * The connection is PMI_FD, or made to PMI_PORT.  An MPI library of the process may use the same
- * PMI_FD before or after: so on it this says neither init nor finalize.  Yet Hydra kills a job when a
- * process leaves that has talked to it and not said finalize: that is made up for when the process
- * exits, if nobody has done it by then.  Keys are numbered, since a key is written once. */
+ * PMI_FD before or after: so on it this says neither init nor finalize.  Yet Hydra kills a job
+ * when a process leaves that has talked to it and not said finalize: that is made up for when the
+ * process exits, if nobody has done it by then.  Keys are numbered, since a key is written once. */
 #include "boot_env.h"
 
 #include "boot_net.h"

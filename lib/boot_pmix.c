@@ -141,8 +141,8 @@ static enum kolo_status pmix_open(struct pmix *p)
     return rc == PMIX_OK ? KOLO_OK : fail_pmix(p, "cannot reach the PMIx server", rc);
 }
 
-/* The first to close leaves its reference to the process.  The library stays loaded in any case: its
- * threads and exit handlers would not survive. */
+/* The first to close leaves its reference to the process.  The library stays loaded in any case:
+ * its threads and exit handlers would not survive. */
 static void pmix_close(struct pmix *p)
 {
     int (*none)(const struct pmix_info *, size_t) = NULL;

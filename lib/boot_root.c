@@ -1,9 +1,9 @@
 /* boot_root.c - the server of one rendezvous: one thread, one poll loop for all ranks.
  *
- *     COLLECT   hello of each rank  --all there-->  ANSWER   each gets its neighbours' cards; end
+ *     COLLECT   hello of each rank  --all there-->  ANSWER   neighbours' cards to each; end
  *        |
- *        +--duplicate, disagreement, death, deadline-->  REFUSE   everybody gets the same text, also
- *                                                        those that come later; ends after a while
+ *        +--double, disagreement, death, deadline-->  REFUSE   the same text to all, also to those
+ *                                                              that come late; end after a while
  *
  * A rank gets only the cards that it needs, of rank +- 2^k, so that the bytes sent here grow with
  * n log n.  The connection to a rank in this process is closed last, after all memory is returned:

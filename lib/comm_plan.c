@@ -102,6 +102,12 @@ void comm_programs_destroy(struct kolo_comm *comm)
 
 /* ---- the user's plans ---- */
 
+static bool reduces(enum kolo_coll coll)
+{
+    return coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER ||
+           coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER_V;
+}
+
 /* plans[0..n) are the plans of all ranks of one collective, in rank order. */
 static enum kolo_status check_set(struct kolo_comm *comm, struct plan **plans, const char *path)
 {
@@ -116,8 +122,11 @@ static enum kolo_status check_set(struct kolo_comm *comm, struct plan **plans, c
                         path, kolo_coll_name((int)plans[0]->coll), comm->nranks);
         if (p->flags & (PLAN_READS_PEERS | PLAN_WRITES_PEERS))
             return fail(KOLO_ERR_UNSUPPORTED, "%s: plans over windows cannot be loaded", path);
-        if (p->nchannels > PLAN_MAX_CHANNELS)
-            return fail(KOLO_ERR_ARG, "%s: channels above %d", path, PLAN_MAX_CHANNELS - 1);
+        if (comm->deterministic && reduces(p->coll) && !(p->flags & PLAN_RANK_ORDER))
+            return fail(KOLO_ERR_ARG,
+                        "%s: the plan of rank %d for %s does not reduce in rank order, as a "
+                        "deterministic communicator needs",
+                        path, r, kolo_coll_name((int)p->coll));
     }
     return plan_verify(plans, comm->nranks, &limits);
 }

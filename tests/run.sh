@@ -82,7 +82,7 @@ for program in "$@"; do
     fi
     if [ "$b" -gt 0 ]; then
         printf 'FAILED   %s: %d passed, %d failed%s; the end of %s:\n' "$name" "$p" "$b" "$why" "$log"
-        tail -n 80 "$log" | sed 's/^/    | /'
+        tail -n 80 "$log" | awk '{ print "    | " $0 }'
     else
         printf 'ok       %-24s %4d passed %s(%d s)\n' "$name" "$p" \
             "$([ "$s" -eq 0 ] || echo "$s skipped ")" $((SECONDS - began))

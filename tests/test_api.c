@@ -1,11 +1,13 @@
 /* test_api.c - the door: every wrong argument gives a status of the call group with a text that names
  * it, starts nothing and changes nothing; zero counts with NULL; one rank alone; split; premultiplied
  * sums; memory; looking in; failing each allocation in turn. */
+#include "cfg.h"
 #include "mem.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
 #include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,9 +130,11 @@ Test(api, environment_nonsense)
 {
     struct kolo_comm *comm;
     setenv("KOLO_TIMEUOT", "1", 1);
+    cfg_reset();
     cr_assert_eq(kolo_comm_create_local(1, NULL, &comm), KOLO_ERR_ARG, "unknown name");
     cr_assert(strstr(kolo_last_error(NULL), "KOLO_TIMEOUT") != NULL, "%s", kolo_last_error(NULL));
     unsetenv("KOLO_TIMEUOT");
+    cfg_reset();
 }
 
 /* ---- nothing to do ---- */

@@ -4,6 +4,7 @@
 #include "support/ref.h"
 #include "support/test.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

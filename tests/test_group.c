@@ -3,6 +3,7 @@
 #include "support/ranks.h"
 #include "support/test.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     MAX_SRC = 70,
@@ -91,20 +93,28 @@ static double decode(const struct format *f, uint32_t code)
 static float lib_decode(int type, uint32_t code)
 {
     switch (type) {
-    case KOLO_F16: return reduce_f16_to_f32((uint16_t)code);
-    case KOLO_BF16: return reduce_bf16_to_f32((uint16_t)code);
-    case KOLO_F8E4M3: return reduce_e4m3_to_f32((uint8_t)code);
-    default: return reduce_e5m2_to_f32((uint8_t)code);
+    case KOLO_F16:
+        return reduce_f16_to_f32((uint16_t)code);
+    case KOLO_BF16:
+        return reduce_bf16_to_f32((uint16_t)code);
+    case KOLO_F8E4M3:
+        return reduce_e4m3_to_f32((uint8_t)code);
+    default:
+        return reduce_e5m2_to_f32((uint8_t)code);
     }
 }
 
 static uint32_t lib_encode(int type, float v)
 {
     switch (type) {
-    case KOLO_F16: return reduce_f32_to_f16(v);
-    case KOLO_BF16: return reduce_f32_to_bf16(v);
-    case KOLO_F8E4M3: return reduce_f32_to_e4m3(v);
-    default: return reduce_f32_to_e5m2(v);
+    case KOLO_F16:
+        return reduce_f32_to_f16(v);
+    case KOLO_BF16:
+        return reduce_f32_to_bf16(v);
+    case KOLO_F8E4M3:
+        return reduce_f32_to_e4m3(v);
+    default:
+        return reduce_f32_to_e5m2(v);
     }
 }
 
@@ -126,13 +136,14 @@ Test(reduce, encodes_every_code_and_its_borders)
         const struct format *const f = &formats[i];
         for (uint32_t code = 0; code < f->max_finite; code++) {
             const float exact = (float)decode_magnitude(f, code);
-            const float border = (float)((decode_magnitude(f, code) + decode_magnitude(f, code + 1)) / 2);
+            const float border =
+                (float)((decode_magnitude(f, code) + decode_magnitude(f, code + 1)) / 2);
             const uint32_t even = code + (code & 1), sign = sign_bit(f);
             cr_assert_eq(lib_encode(f->type, exact), code, "type %d code %#x", f->type, code);
             cr_assert_eq(lib_encode(f->type, border), even, "type %d above %#x", f->type, code);
             cr_assert_eq(lib_encode(f->type, -border), even | sign, "type %d", f->type);
-            cr_assert_eq(lib_encode(f->type, nextafterf(border, 0)), code, "type %d below border %#x",
-                         f->type, code);
+            cr_assert_eq(lib_encode(f->type, nextafterf(border, 0)), code,
+                         "type %d below border %#x", f->type, code);
             cr_assert_eq(lib_encode(f->type, nextafterf(border, INFINITY)), code + 1,
                          "type %d above border %#x", f->type, code);
         }
@@ -192,8 +203,10 @@ static double fold_double(int op, double a, double b)
         if (isnan(a) || isnan(b))
             return NAN;
         return a < b || (a == b && signbit(a)) ? a : b;
-    case KOLO_PROD: return a * b;
-    default: return a + b;
+    case KOLO_PROD:
+        return a * b;
+    default:
+        return a + b;
     }
 }
 
@@ -230,13 +243,20 @@ static __int128 wrap_int(int type, __int128 v)
 static __int128 fold_int(int op, __int128 a, __int128 b)
 {
     switch (op) {
-    case KOLO_PROD: return (__int128)((unsigned __int128)a * (unsigned __int128)b);
-    case KOLO_MAX: return a > b ? a : b;
-    case KOLO_MIN: return a < b ? a : b;
-    case KOLO_BAND: return a & b;
-    case KOLO_BOR: return a | b;
-    case KOLO_BXOR: return a ^ b;
-    default: return a + b;
+    case KOLO_PROD:
+        return (__int128)((unsigned __int128)a * (unsigned __int128)b);
+    case KOLO_MAX:
+        return a > b ? a : b;
+    case KOLO_MIN:
+        return a < b ? a : b;
+    case KOLO_BAND:
+        return a & b;
+    case KOLO_BOR:
+        return a | b;
+    case KOLO_BXOR:
+        return a ^ b;
+    default:
+        return a + b;
     }
 }
 
@@ -245,7 +265,8 @@ static bool is_float(int type)
     return format_of(type) != NULL || type == KOLO_F32 || type == KOLO_F64;
 }
 
-static void want_int(const struct reduce_args *args, int type, int op, size_t at, unsigned char *out)
+static void want_int(const struct reduce_args *args, int type, int op, size_t at,
+                     unsigned char *out)
 {
     __int128 v = 0;
     for (int k = 0; k < args->nsrc; k++) {
@@ -276,7 +297,8 @@ static void want_double(const struct reduce_args *args, int op, size_t at, unsig
     memcpy(out, &v, sizeof(v));
 }
 
-static void want_float(const struct reduce_args *args, int type, int op, size_t at, unsigned char *out)
+static void want_float(const struct reduce_args *args, int type, int op, size_t at,
+                       unsigned char *out)
 {
     float v = 0;
     for (int k = 0; k < args->nsrc; k++) {
@@ -334,9 +356,14 @@ static void fill(int type, unsigned char *p, size_t count, uint64_t *seed)
         const uint64_t sign = (uint64_t)1 << (bytes * 8 - 1);
         const uint64_t exponent = (sign - 1) >> mant << mant;
         if (mant != 0 && kind < 8) {
-            const uint64_t specials[8] = {
-                0, sign, exponent, exponent | sign, exponent | 1, v & ~exponent,
-                exponent / 2 & exponent, (exponent / 2 & exponent) | (v & ~exponent)};
+            const uint64_t specials[8] = {0,
+                                          sign,
+                                          exponent,
+                                          exponent | sign,
+                                          exponent | 1,
+                                          v & ~exponent,
+                                          exponent / 2 & exponent,
+                                          (exponent / 2 & exponent) | (v & ~exponent)};
             v = specials[kind];
         }
         memcpy(p, &v, bytes);
@@ -344,7 +371,8 @@ static void fill(int type, unsigned char *p, size_t count, uint64_t *seed)
 }
 
 /* Set up a case of `count` elements; alias: destination j is source j. */
-static void set_up(struct buffers *b, struct reduce_args *args, int type, bool alias, uint64_t *seed)
+static void set_up(struct buffers *b, struct reduce_args *args, int type, bool alias,
+                   uint64_t *seed)
 {
     const size_t same = below(seed, 64);
     const unsigned how = (unsigned)below(seed, 4); /* of alignment */
@@ -366,7 +394,8 @@ static void set_up(struct buffers *b, struct reduce_args *args, int type, bool a
     args->dst = b->to;
 }
 
-static void check(const struct buffers *b, const struct reduce_args *args, int type, const char *what)
+static void check(const struct buffers *b, const struct reduce_args *args, int type,
+                  const char *what)
 {
     const size_t element = type_bytes[type];
     for (int j = 0; j < args->ndst; j++) {
@@ -379,14 +408,16 @@ static void check(const struct buffers *b, const struct reduce_args *args, int t
         }
         const unsigned char *const end = got + args->count * element;
         for (size_t i = 1; i <= 64; i++)
-            cr_assert_eq(got[-(ptrdiff_t)i], GUARD_BYTE, "%s, destination %d: byte -%zu", what, j, i);
+            cr_assert_eq(got[-(ptrdiff_t)i], GUARD_BYTE, "%s, destination %d: byte -%zu", what, j,
+                         i);
         for (size_t i = 0; i < 64; i++)
             cr_assert_eq(end[i], GUARD_BYTE, "%s, destination %d: byte +%zu", what, j, i);
     }
 }
 
 /* Random choices for a case of this count. */
-static void vary(struct reduce_args *args, int type, unsigned char *pre, bool *alias, uint64_t *seed)
+static void vary(struct reduce_args *args, int type, unsigned char *pre, bool *alias,
+                 uint64_t *seed)
 {
     static const int many[] = {1, 2, 2, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 20, 67};
     const bool few = below(seed, 3) != 0;
@@ -421,8 +452,8 @@ static void compare_with_c(const struct reduce_table *table, struct buffers *b, 
     char what[200];
     snprintf(what, sizeof(what),
              "%s type %d op %d count %zu seed %#llx: %d -> %d, alias %d stream %d div %g pre %d",
-             table->name, type, op, count, (unsigned long long)first_seed, args.nsrc, args.ndst, alias,
-             args.stream, args.post_div, args.pre != NULL);
+             table->name, type, op, count, (unsigned long long)first_seed, args.nsrc, args.ndst,
+             alias, args.stream, args.post_div, args.pre != NULL);
     check(b, &args, type, what);
 }
 
@@ -510,14 +541,20 @@ Test(reduce, known_results)
     for (const struct reduce_table *table; (table = next_table(&names)) != NULL;) {
         float out[5];
         uint8_t bytes[3];
-        struct reduce_args args = {.dst = (void *[1]){out}, .src = (const void *[2]){a, b},
-                                   .ndst = 1, .nsrc = 2, .count = 5};
+        struct reduce_args args = {.dst = (void *[1]){out},
+                                   .src = (const void *[2]){a, b},
+                                   .ndst = 1,
+                                   .nsrc = 2,
+                                   .count = 5};
         table->fn[KOLO_F32][KOLO_SUM](&args);
         cr_assert(memcmp(out, sum, sizeof(sum)) == 0, "%s", table->name);
         table->fn[KOLO_F32][KOLO_MAX](&args);
         cr_assert(memcmp(out, largest, sizeof(largest)) == 0, "%s", table->name);
-        args = (struct reduce_args){.dst = (void *[1]){bytes}, .src = (const void *[2]){x, y},
-                                    .ndst = 1, .nsrc = 2, .count = 3};
+        args = (struct reduce_args){.dst = (void *[1]){bytes},
+                                    .src = (const void *[2]){x, y},
+                                    .ndst = 1,
+                                    .nsrc = 2,
+                                    .count = 3};
         table->fn[KOLO_U8][KOLO_SUM](&args);
         cr_assert(memcmp(bytes, wrapped, sizeof(wrapped)) == 0, "%s", table->name);
     }
@@ -532,7 +569,9 @@ Test(reduce, narrow_floats_round_once)
         uint16_t out[1] = {0};
         const struct reduce_args args = {.dst = (void *[1]){out},
                                          .src = (const void *[3]){big, one, one},
-                                         .ndst = 1, .nsrc = 3, .count = 1};
+                                         .ndst = 1,
+                                         .nsrc = 3,
+                                         .count = 1};
         table->fn[KOLO_F16][KOLO_SUM](&args);
         cr_assert_eq(out[0], want, "%s: %#x", table->name, out[0]);
     }
@@ -556,8 +595,12 @@ Test(reduce, large_counts, .timeout = 60)
                 fill(type, at[k] + off, COUNT, &seed);
             const void *const src[NSRC] = {at[0] + off, at[1] + off, at[2] + off};
             void *const want[1] = {at[3]}, *const dst[2] = {at[4] + off, at[5] + off};
-            struct reduce_args args = {
-                .dst = want, .src = src, .ndst = 1, .nsrc = NSRC, .count = COUNT, .post_div = type % 3};
+            struct reduce_args args = {.dst = want,
+                                       .src = src,
+                                       .ndst = 1,
+                                       .nsrc = NSRC,
+                                       .count = COUNT,
+                                       .post_div = type % 3};
             reduce_table_find("c")->fn[type][KOLO_SUM](&args);
             args.dst = dst;
             args.ndst = 2;
@@ -565,8 +608,8 @@ Test(reduce, large_counts, .timeout = 60)
             table->fn[type][KOLO_SUM](&args);
             for (size_t i = 0; i < 2 * (size_t)COUNT; i++) {
                 const size_t p = i / 2 * type_bytes[type];
-                cr_assert(is_same(type, at[4 + i % 2] + off + p, at[3] + p), "%s type %d element %zu",
-                          table->name, type, i / 2);
+                cr_assert(is_same(type, at[4 + i % 2] + off + p, at[3] + p),
+                          "%s type %d element %zu", table->name, type, i / 2);
             }
         }
     }
@@ -581,20 +624,57 @@ Test(reduce, copies)
         for (size_t count = 0; count < 1000; count += 1 + count / 20) {
             for (int variant = 0; variant < 4 * MAX_DST; variant++) {
                 uint64_t seed = count * 64 + (uint64_t)variant;
-                struct reduce_args args = {.ndst = 1 + variant / 4, .nsrc = 1, .count = count,
-                                           .stream = variant & 1};
+                struct reduce_args args = {
+                    .ndst = 1 + variant / 4, .nsrc = 1, .count = count, .stream = variant & 1};
                 set_up(b, &args, KOLO_U8, variant & 2, &seed);
                 memcpy(b->want, b->from[0], count);
                 table->copy(&args);
                 check(b, &args, KOLO_U8, table->name);
             }
         }
-        const struct reduce_args nothing = {.dst = (void *[1]){NULL}, .src = (const void *[1]){NULL},
-                                            .ndst = 1, .nsrc = 1, .stream = true};
+        const struct reduce_args nothing = {.dst = (void *[1]){NULL},
+                                            .src = (const void *[1]){NULL},
+                                            .ndst = 1,
+                                            .nsrc = 1,
+                                            .stream = true};
         table->copy(&nothing);
         table->fn[KOLO_F32][KOLO_SUM](&nothing);
     }
     free(b);
+}
+
+/* A page between two that cannot be touched. */
+static unsigned char *new_page(size_t page)
+{
+    unsigned char *const p = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(p, MAP_FAILED);
+    cr_assert_eq(mprotect(p + page, page, PROT_READ | PROT_WRITE), 0);
+    return p + page;
+}
+
+Test(reduce, touches_nothing_outside)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *const src[2] = {new_page(page), new_page(page)}, *const dst = new_page(page);
+    const char *names = reduce_table_names();
+    for (const struct reduce_table *table; (table = next_table(&names)) != NULL;) {
+        for (int type = 0; type < KOLO_NTYPES; type++) {
+            for (size_t count = 1; count <= 300; count++) {
+                const size_t off = count % 2 ? 0 : page - count * type_bytes[type];
+                const struct reduce_args args = {.dst = (void *[1]){dst + off},
+                                                 .src =
+                                                     (const void *[2]){src[0] + off, src[1] + off},
+                                                 .ndst = 1,
+                                                 .nsrc = 2,
+                                                 .count = count,
+                                                 .stream = count & 2,
+                                                 .post_div = count & 4};
+                table->fn[type][KOLO_SUM](&args);
+            }
+        }
+    }
+    for (int k = 0; k < 3; k++)
+        munmap((k < 2 ? src[k] : dst) - page, 3 * page);
 }
 
 Test(reduce, averages_of_integers_truncate)
@@ -605,12 +685,20 @@ Test(reduce, averages_of_integers_truncate)
     for (const struct reduce_table *table; (table = next_table(&names)) != NULL;) {
         int8_t out[4];
         uint8_t tiny[3];
-        struct reduce_args args = {.dst = (void *[1]){out}, .src = (const void *[2]){a, b}, .ndst = 1,
-                                   .nsrc = 2, .count = 4, .post_div = 2};
+        struct reduce_args args = {.dst = (void *[1]){out},
+                                   .src = (const void *[2]){a, b},
+                                   .ndst = 1,
+                                   .nsrc = 2,
+                                   .count = 4,
+                                   .post_div = 2};
         table->fn[KOLO_I8][KOLO_AVG](&args);
         cr_assert(memcmp(out, want, sizeof(want)) == 0, "%s", table->name);
-        args = (struct reduce_args){.dst = (void *[1]){tiny}, .src = (const void *[2]){c, d},
-                                    .ndst = 1, .nsrc = 2, .count = 3, .post_div = 1000};
+        args = (struct reduce_args){.dst = (void *[1]){tiny},
+                                    .src = (const void *[2]){c, d},
+                                    .ndst = 1,
+                                    .nsrc = 2,
+                                    .count = 3,
+                                    .post_div = 1000};
         table->fn[KOLO_U8][KOLO_AVG](&args);
         cr_assert(memcmp(tiny, far, sizeof(far)) == 0, "%s", table->name);
     }
