@@ -25,9 +25,9 @@
 /* Exit codes of kolo_bench; 128 + n when a rank died of signal n. */
 enum bench_exit {
     BENCH_EXIT_OK = 0,
-    BENCH_EXIT_WRONG = 1,   /* a result was wrong */
-    BENCH_EXIT_ERROR = 2,   /* usage, or the library returned an error */
-    BENCH_EXIT_SLOW = 3,    /* below --min-busbw */
+    BENCH_EXIT_WRONG = 1,     /* a result was wrong */
+    BENCH_EXIT_ERROR = 2,     /* usage, or the library returned an error */
+    BENCH_EXIT_SLOW = 3,      /* below --min-busbw */
     BENCH_EXIT_STOPPED = 130, /* Ctrl-C */
 };
 
@@ -93,7 +93,7 @@ struct data_pattern {
     unsigned char *bytes; /* 2 * DATA_PERIOD elements of at most 8 bytes */
     double *value;        /* reference and largest legal error of each, when real; else NULL */
     double *bound;
-    bool has_bound;       /* false: compare bits */
+    bool has_bound; /* false: compare bits */
 };
 
 bool data_pattern_create(struct data_pattern *pattern); /* false: no memory */
@@ -109,9 +109,9 @@ int data_factor(int rank);
 
 /* What comparisons have found so far. */
 struct data_verdict {
-    size_t wrong;        /* elements */
-    double worst;        /* error / bound, with real data */
-    const void *first;   /* the first wrong element, or NULL; and what it should be, when exact */
+    size_t wrong;      /* elements */
+    double worst;      /* error / bound, with real data */
+    const void *first; /* the first wrong element, or NULL; and what it should be, when exact */
     unsigned char want[8];
 };
 
@@ -206,7 +206,7 @@ struct bench_team {
     struct kolo_comm *comm;
     int rank;
     int nranks;
-    int sense; /* of the next barrier */
+    int sense;       /* of the next barrier */
     bool is_crowded; /* more ranks than CPUs: do not spin */
 };
 
@@ -259,8 +259,8 @@ struct bench_job {
     uint64_t seed;
     int type;
     size_t element_bytes;
-    int op;       /* of the benchmark */
-    int handle;   /* of the library: op, or what kolo_op_create_premul_sum made */
+    int op;     /* of the benchmark */
+    int handle; /* of the library: op, or what kolo_op_create_premul_sum made */
     int root;
     size_t count; /* the collective's own argument; of all_to_all_v the average block */
 };
@@ -301,17 +301,17 @@ size_t bench_check(struct bench_job *job, bool in_place, double *worst);
 struct bench_side {
     bool is_valid;
     long nsamples;
-    long batch; /* operations per sample */
+    long batch;     /* operations per sample */
     double time_us; /* median */
     double min_us;
     double p50_us;
     double p95_us;
     double p99_us;
     double max_us;
-    double cv; /* standard deviation / mean */
+    double cv;    /* standard deviation / mean */
     double algbw; /* 1e9 bytes/s */
     double busbw;
-    double wrong; /* elements, all ranks; negative: not checked */
+    double wrong;       /* elements, all ranks; negative: not checked */
     double error_ratio; /* largest error / bound, with real data */
 };
 
@@ -320,7 +320,7 @@ struct bench_row {
     size_t count; /* the collective's own argument */
     int type;
     int op;
-    int root; /* -1: none */
+    int root;                  /* -1: none */
     struct bench_side side[2]; /* out of place, in place */
 };
 

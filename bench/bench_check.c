@@ -64,8 +64,8 @@ static void expect_blocks(struct bench_job *job, size_t first, const unsigned ch
                           struct data_verdict *verdict)
 {
     for (int k = 0; k < job->rank->nranks; k++)
-        expect_from(job, k, first, job->count,
-                    recv + (size_t)k * job->count * job->element_bytes, verdict);
+        expect_from(job, k, first, job->count, recv + (size_t)k * job->count * job->element_bytes,
+                    verdict);
 }
 
 static void expect_uneven(struct bench_job *job, const unsigned char *recv, bool in_place,
@@ -133,10 +133,10 @@ static void print_wrong(const struct bench_job *job, const struct bench_place *p
                         const struct data_verdict *verdict, size_t stray)
 {
     char text[320];
-    int at = snprintf(text, sizeof text, "kolo_bench: rank %d: %s of %zu %s %s%s: ",
-                      job->rank->rank, job->rank->options->command->name, job->count,
-                      data_type_get(job->type)->name, data_op_name(job->op),
-                      in_place ? " in place" : "");
+    int at =
+        snprintf(text, sizeof text, "kolo_bench: rank %d: %s of %zu %s %s%s: ", job->rank->rank,
+                 job->rank->options->command->name, job->count, data_type_get(job->type)->name,
+                 data_op_name(job->op), in_place ? " in place" : "");
     if (verdict->first) {
         const ptrdiff_t offset = (const unsigned char *)verdict->first - place->whole;
         at += snprintf(text + at, sizeof text - (size_t)at,

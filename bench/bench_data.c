@@ -45,7 +45,8 @@ static int64_t exact_limit(const struct data_type *t)
 static bool is_bounded(const struct data_spec *spec)
 {
     const bool is_float = data_type_get(spec->type)->class == DATA_FLOAT;
-    return spec->op == KOLO_AVG || (is_float && (spec->op == KOLO_SUM || spec->op == BENCH_OP_MULSUM));
+    return spec->op == KOLO_AVG ||
+           (is_float && (spec->op == KOLO_SUM || spec->op == BENCH_OP_MULSUM));
 }
 
 static int odd_part(int n)
@@ -156,7 +157,8 @@ static void put_exact(const struct data_spec *spec, int64_t value, void *element
 
 static bool is_really_real(const struct data_spec *spec)
 {
-    return spec->is_real && spec->op != BENCH_OP_NONE && data_type_get(spec->type)->class == DATA_FLOAT;
+    return spec->is_real && spec->op != BENCH_OP_NONE &&
+           data_type_get(spec->type)->class == DATA_FLOAT;
 }
 
 /* Bell-shaped around 0 with deviation 0.6; for products near 1 in magnitude. */

@@ -132,11 +132,12 @@ static void print_help(const struct bench_command *command)
         if (is_in_scope(&table[i], command))
             print_option(&table[i]);
     }
-    printf("\nRanks: -g and -t start them on this machine; without either they come from the launcher"
-           "\n(mpirun, srun, torchrun ...), or are two processes here.\n"
-           "Sizes are those of the largest buffer of a rank, in bytes.\n"
-           "Exit codes: 0 right, 1 a wrong element, 2 an error, 3 too slow (--min-busbw), 130 "
-           "stopped.\n");
+    printf(
+        "\nRanks: -g and -t start them on this machine; without either they come from the launcher"
+        "\n(mpirun, srun, torchrun ...), or are two processes here.\n"
+        "Sizes are those of the largest buffer of a rank, in bytes.\n"
+        "Exit codes: 0 right, 1 a wrong element, 2 an error, 3 too slow (--min-busbw), 130 "
+        "stopped.\n");
 }
 
 /* ---- values ------------------------------------------------------------------------------- */

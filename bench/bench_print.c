@@ -71,10 +71,11 @@ static void print_settings(const struct bench_report *report)
 {
     const struct bench_options *o = report->rank->options;
     printf("# Collective test starting: %s\n", o->command->name);
-    printf("# nThread %ld nProc %ld nRanks %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: ",
-           o->nthreads ? o->nthreads : 1, o->nprocs ? o->nprocs : 1, report->rank->nranks,
-           o->min_bytes, o->max_bytes, o->step_bytes ? o->step_bytes : (size_t)o->factor,
-           o->step_bytes ? "bytes" : "factor");
+    printf(
+        "# nThread %ld nProc %ld nRanks %d minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: ",
+        o->nthreads ? o->nthreads : 1, o->nprocs ? o->nprocs : 1, report->rank->nranks,
+        o->min_bytes, o->max_bytes, o->step_bytes ? o->step_bytes : (size_t)o->factor,
+        o->step_bytes ? "bytes" : "factor");
     if (o->warmup < 0)
         printf("auto iters: ");
     else
@@ -98,7 +99,8 @@ static void print_settings(const struct bench_report *report)
 static void print_seats(const struct bench_report *report)
 {
     const int n = report->rank->nranks;
-    printf("#\n# Using %d %s%s\n", n, n == 1 ? "rank: " : "ranks: ", mode_names[report->rank->mode]);
+    printf("#\n# Using %d %s%s\n", n,
+           n == 1 ? "rank: " : "ranks: ", mode_names[report->rank->mode]);
     for (int i = 0; i < n; i++) {
         const struct bench_seat *seat = &report->seats[i];
         printf("#  Rank %2d Group  0 Pid %6d on %10s cpu ", i, seat->pid, seat->host);
@@ -140,10 +142,11 @@ static void print_percentiles(const struct bench_side *side, const char *name)
 {
     if (!side->is_valid)
         return;
-    printf("#   %-12s us: min %.2f  p50 %.2f  p95 %.2f  p99 %.2f  max %.2f  cv %.3f  (%ld samples of "
-           "%ld)\n",
-           name, side->min_us, side->p50_us, side->p95_us, side->p99_us, side->max_us, side->cv,
-           side->nsamples, side->batch);
+    printf(
+        "#   %-12s us: min %.2f  p50 %.2f  p95 %.2f  p99 %.2f  max %.2f  cv %.3f  (%ld samples of "
+        "%ld)\n",
+        name, side->min_us, side->p50_us, side->p95_us, side->p99_us, side->max_us, side->cv,
+        side->nsamples, side->batch);
 }
 
 static void print_row(const struct bench_report *report, const struct bench_row *row)
@@ -191,7 +194,8 @@ static void write_csv_side(FILE *file, const struct bench_row *row, int i)
     const struct bench_side *s = &row->side[i];
     if (!file || !s->is_valid)
         return;
-    fprintf(file, "%zu,%zu,%s,%s,%d,%d,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.5f,%ld,%ld,%.6g,%.6g,%.0f,%.4g\n",
+    fprintf(file,
+            "%zu,%zu,%s,%s,%d,%d,%.4f,%.4f,%.4f,%.4f,%.4f,%.4f,%.5f,%ld,%ld,%.6g,%.6g,%.0f,%.4g\n",
             row->bytes, row->count, type_name(row->type), data_op_name(row->op), row->root, i,
             s->time_us, s->min_us, s->p50_us, s->p95_us, s->p99_us, s->max_us, s->cv, s->nsamples,
             s->batch, s->algbw, s->busbw, s->wrong, s->error_ratio);
@@ -405,7 +409,8 @@ int bench_report_end(struct bench_report *report, bool is_interrupted)
     clear_progress(report);
     if (is_interrupted)
         printf("# Stopped before the end: what follows is of the rows above\n");
-    printf("# Out of bounds values : %.0f %s\n", report->wrong, report->wrong > 0 ? "FAILED" : "OK");
+    printf("# Out of bounds values : %.0f %s\n", report->wrong,
+           report->wrong > 0 ? "FAILED" : "OK");
     printf("# Avg bus bandwidth    : %g %s\n", busbw,
            options->min_busbw > 0 ? (is_slow ? "FAILED" : "OK") : "");
     if (options->is_real && options->is_checked)

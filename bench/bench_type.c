@@ -26,9 +26,9 @@ static const struct data_type types[KOLO_NTYPES] = {
 };
 
 static const char *const op_names[BENCH_NOPS] = {
-    [KOLO_SUM] = "sum",   [KOLO_PROD] = "prod", [KOLO_MAX] = "max",
-    [KOLO_MIN] = "min",   [KOLO_AVG] = "avg",   [KOLO_BAND] = "band",
-    [KOLO_BOR] = "bor",   [KOLO_BXOR] = "bxor", [BENCH_OP_MULSUM] = "mulsum",
+    [KOLO_SUM] = "sum", [KOLO_PROD] = "prod", [KOLO_MAX] = "max",
+    [KOLO_MIN] = "min", [KOLO_AVG] = "avg",   [KOLO_BAND] = "band",
+    [KOLO_BOR] = "bor", [KOLO_BXOR] = "bxor", [BENCH_OP_MULSUM] = "mulsum",
 };
 
 const struct data_type *data_type_get(int type)

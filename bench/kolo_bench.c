@@ -15,7 +15,7 @@ const struct bench_command bench_commands[] = {
     {"all_to_all", "every rank sends a block to every rank", BENCH_ALL_TO_ALL, false, false, true,
      true, BENCH_FACTOR_PART},
     {"all_to_all_v", "the same with uneven blocks, some of them empty", BENCH_ALL_TO_ALL_V, false,
-     false, true, false, BENCH_FACTOR_PART},
+     false, true, true, BENCH_FACTOR_PART},
     {"broadcast", "every rank gets the buffer of the root", BENCH_BROADCAST, false, true, false,
      true, BENCH_FACTOR_ONE},
     {"reduce", "the root gets the reduction of all buffers", BENCH_REDUCE, true, true, false, true,

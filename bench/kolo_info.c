@@ -12,9 +12,9 @@
 enum { EXIT_WRONG_USE = 2 };
 
 static const char *const type_names[KOLO_NTYPES] = {
-    [KOLO_I8] = "i8",   [KOLO_U8] = "u8",         [KOLO_I16] = "i16",      [KOLO_U16] = "u16",
-    [KOLO_I32] = "i32", [KOLO_U32] = "u32",       [KOLO_I64] = "i64",      [KOLO_U64] = "u64",
-    [KOLO_F16] = "f16", [KOLO_BF16] = "bf16",     [KOLO_F32] = "f32",      [KOLO_F64] = "f64",
+    [KOLO_I8] = "i8",         [KOLO_U8] = "u8",        [KOLO_I16] = "i16", [KOLO_U16] = "u16",
+    [KOLO_I32] = "i32",       [KOLO_U32] = "u32",      [KOLO_I64] = "i64", [KOLO_U64] = "u64",
+    [KOLO_F16] = "f16",       [KOLO_BF16] = "bf16",    [KOLO_F32] = "f32", [KOLO_F64] = "f64",
     [KOLO_F8E4M3] = "f8e4m3", [KOLO_F8E5M2] = "f8e5m2"};
 
 static const char *const op_names[KOLO_NOPS] = {
@@ -156,7 +156,7 @@ static bool take_algo(struct request *r, const char *value)
 
 struct option_row {
     const char *name;
-    const char *value; /* NULL: takes none */
+    const char *value;                                        /* NULL: takes none */
     bool (*take)(struct request *request, const char *value); /* false: bad value */
     const char *help;
 };
@@ -173,7 +173,8 @@ static const struct option_row table[] = {
     {"--root", "R", take_root, "  root rank (0)"},
     {"--bytes", "SIZE", take_bytes, "  largest buffer of a rank, with K, M or G (1M)"},
     {"--count", "N", take_count, "  the count argument of the call instead"},
-    {"--type", "TYPE", take_type, "  i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)"},
+    {"--type", "TYPE", take_type,
+     "  i8 u8 i16 u16 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)"},
     {"--op", "OP", take_op, "  sum prod min max avg band bor bxor (sum)"},
     {"--algo", "NAME", take_algo, "  this algorithm instead of the choice"},
 };
@@ -182,9 +183,10 @@ enum { TABLE_ROWS = sizeof table / sizeof table[0] };
 
 static void print_help(void)
 {
-    printf("Usage: kolo_info [options]\n"
-           "What Kolo sees and would do here.  Without options: build, topology, launcher, options.\n"
-           "\nOptions (default in parentheses):\n");
+    printf(
+        "Usage: kolo_info [options]\n"
+        "What Kolo sees and would do here.  Without options: build, topology, launcher, options.\n"
+        "\nOptions (default in parentheses):\n");
     for (int i = 0; i < TABLE_ROWS; i++) {
         char left[64];
         snprintf(left, sizeof left, "%s %s", table[i].name, table[i].value ? table[i].value : "");
@@ -232,8 +234,8 @@ static int take_option(int argc, char **argv, int *at, struct request *request)
 /* ---- answers ------------------------------------------------------------------------------ */
 
 /* Print what `write` writes, in a buffer of the size that it asks for. */
-static int print_text(enum kolo_status (*write)(const struct request *request, int topic, char *text,
-                                                size_t size, size_t *needed),
+static int print_text(enum kolo_status (*write)(const struct request *request, int topic,
+                                                char *text, size_t size, size_t *needed),
                       const struct request *request, int topic)
 {
     size_t size = 0;
@@ -249,7 +251,8 @@ static int print_text(enum kolo_status (*write)(const struct request *request, i
         status = write(request, topic, text, size + 1, NULL);
     }
     if (status != KOLO_OK) {
-        fprintf(stderr, "kolo_info: %s: %s\n", kolo_status_string((int)status), kolo_last_error(NULL));
+        fprintf(stderr, "kolo_info: %s: %s\n", kolo_status_string((int)status),
+                kolo_last_error(NULL));
         free(text);
         return EXIT_WRONG_USE;
     }
@@ -268,8 +271,8 @@ static enum kolo_status write_topic(const struct request *request, int topic, ch
     return kolo_describe((enum kolo_topic)topic, text, size, needed);
 }
 
-static enum kolo_status write_plan(const struct request *request, int topic, char *text, size_t size,
-                                   size_t *needed)
+static enum kolo_status write_plan(const struct request *request, int topic, char *text,
+                                   size_t size, size_t *needed)
 {
     (void)topic;
     return kolo_explain(NULL, &request->query, text, size, needed);

@@ -30,7 +30,7 @@ struct dial_try {
     int error; /* errno of DIAL_ERRNO */
     enum dial_why why;
     bool was_rejected; /* DIAL_REJECTED or DIAL_IMPOSTOR, now or in an attempt before */
-    uint64_t at; /* when to start, or when to give this attempt up */
+    uint64_t at;       /* when to start, or when to give this attempt up */
     uint64_t pause_ns;
     size_t got;
     unsigned char in[sizeof(struct wire_challenge)];

@@ -26,6 +26,8 @@
       "microseconds to spin before yielding; -1: by ranks and CPUs")                              \
     X(SLOT_BYTES, "KOLO_SLOT_BYTES", BYTES, 65536, 4096, 16777216, "payload of a large link slot") \
     X(WINDOWS, "KOLO_WINDOWS", INT, 1, 0, 1, "0: never read or write buffers of peers directly")   \
+    X(CMA, "KOLO_CMA", ENUM, 0, 0, 2,                                                              \
+      "auto|always|never: read and write private buffers of peers through the kernel")             \
     X(CPU, "KOLO_CPU", STR, "", 0, 0, "kernels to allow: c, avx2, avx512, neon; empty: the best")  \
     X(HEAP_BYTES, "KOLO_HEAP_BYTES", BYTES, 0, 0, INT64_MAX,                                       \
       "address space for kolo_mem_alloc; 0: as much as the machine has memory")                    \

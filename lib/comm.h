@@ -21,7 +21,12 @@ struct operation {
     size_t *counts; /* 4 * nranks, made on first use by a v-variant: send counts, send displs, ... */
     unsigned char scalar[8]; /* of a pre-multiplied sum */
     bool has_scalar;
-    bool is_in_place;
+    /* What was bound last: an equal call on other buffers needs no new binding. */
+    bool is_bound;
+    struct call bound;
+    struct program *bound_program;
+    struct program *bound_fallback;
+    bool bound_refuses_in_place;
     struct kolo_stream *stream;
     struct operation *next; /* of one communicator's batch; or in the free list */
 };

@@ -42,7 +42,11 @@ enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t
     e->src = mem_calloc(e->pointers, sizeof *e->src);
     e->peer_in = mem_calloc(n, sizeof *e->peer_in);
     e->peer_out = mem_calloc(n, sizeof *e->peer_out);
-    if (!e->boards || !e->links || !e->dst || !e->src || !e->peer_in || !e->peer_out)
+    e->in_is_remote = mem_calloc(n, sizeof *e->in_is_remote);
+    e->out_is_remote = mem_calloc(n, sizeof *e->out_is_remote);
+    e->remote_at = mem_calloc(2 * e->pointers, sizeof *e->remote_at);
+    if (!e->boards || !e->links || !e->dst || !e->src || !e->peer_in || !e->peer_out ||
+        !e->in_is_remote || !e->out_is_remote || !e->remote_at)
         goto no_memory;
     e->transport = t;
     e->reduce = reduce_table_get();
@@ -79,6 +83,10 @@ void engine_destroy(struct engine *e)
     mem_free(e->src);
     mem_free(e->peer_in);
     mem_free(e->peer_out);
+    mem_free(e->in_is_remote);
+    mem_free(e->out_is_remote);
+    mem_free(e->remote_at);
+    mem_free(e->bounce);
     mem_free(e->tmp);
     mem_free(e);
 }

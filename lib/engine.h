@@ -73,7 +73,10 @@ struct job {
     enum job_phase phase;
     int announced;
     bool windows_ok;
-    bool saw_private;           /* some rank's buffer was in private memory */
+    bool saw_private;           /* some rank's buffer was out of reach */
+    bool has_remote;            /* some operand must be read or written through the kernel */
+    bool prefers_fallback;      /* rather than going through the kernel; the same on all ranks */
+    const struct program *shaped; /* what the fields below were computed for; NULL: nothing */
     size_t type_bytes;
     size_t piece;      /* elements of a chunk per round */
     size_t tmp_stride; /* bytes between chunks of scratch */
@@ -118,6 +121,7 @@ struct engine {
     const struct reduce_table *reduce;
     struct wait_policy wait;
     bool has_windows;             /* agreed by all ranks */
+    bool has_remote;              /* likewise: private memory can be read and written */
     size_t slot_bytes;
     size_t stream_bytes;          /* operations that touch more than this use streaming stores */
     uint64_t seq;                 /* collectives started */
@@ -129,6 +133,11 @@ struct engine {
     size_t pointers;              /* room in dst and src */
     void **peer_in;               /* windows of the running job, by rank */
     void **peer_out;
+    bool *in_is_remote;           /* their addresses are of the peer's process */
+    bool *out_is_remote;
+    void **remote_at;             /* operands of a move by tiles; like dst and src together */
+    unsigned char *bounce;        /* tiles of remote operands, see exec_remote.c */
+    size_t bounce_tiles;
     unsigned char *tmp;
     size_t tmp_bytes;
     struct engine_counters counters;
@@ -228,6 +237,15 @@ bool call_matches(const struct call *a, const struct call *b);
  * longer). */
 bool board_find(const struct board *b, uint64_t seq, struct call *out);
 void board_publish(struct board *b, uint64_t seq, const struct call *c);
+
+/* exec_remote.c: the move whose pointers stand in e->dst and e->src, some of them in other processes;
+ * 0 or an errno with *peer. */
+int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+                size_t len, int *peer);
+/* The arithmetic alone: `len` elements at e->dst and e->src. */
+void move_local(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+                bool may_stream, size_t len);
+enum { REMOTE_TILE = 131072 }; /* bytes: a system call costs about 1 us, copying a tile about 10 */
 
 /* One pass over a job; true when something moved.  Sets *status on a mismatch. */
 bool job_progress(struct engine *e, struct job *j, enum kolo_status *status);

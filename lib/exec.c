@@ -89,8 +89,8 @@ static inline int operand_row(const struct plan *p, const struct plan_operand *o
 /* ---- the move ---- */
 
 /* Pointers stand in e->dst and e->src; `len` elements each. */
-static void move(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
-                 bool all_user, size_t len)
+void move_local(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+                bool may_stream, size_t len)
 {
     const bool is_avg = (s->flags & PLAN_FINAL) && j->post_div > 0;
     struct reduce_args args = {
@@ -99,7 +99,7 @@ static void move(struct engine *e, const struct job *j, const struct plan_step *
         .ndst = s->ndst,
         .nsrc = s->nsrc,
         .count = len,
-        .stream = j->stream && all_user,
+        .stream = j->stream && may_stream,
     };
     if (s->nsrc == 1 && !is_avg && !(j->pre && from_in)) {
         args.count = len * j->type_bytes;
@@ -163,15 +163,32 @@ static void resolve(struct engine *e, const struct job *j, const struct plan_ste
     *all_user = user;
 }
 
-static void move_span(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
-                      size_t len, size_t bytes)
+/* false: a peer's memory could not be reached; *status says so. */
+static bool move(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+                 bool all_user, size_t len, enum kolo_status *status)
+{
+    if (LIKELY(!j->has_remote)) {
+        move_local(e, j, s, from_in, all_user, len);
+        return true;
+    }
+    int peer;
+    const int error = move_remote(e, j, s, from_in, len, &peer);
+    if (LIKELY(error == 0))
+        return true;
+    fail(KOLO_ERR_PEER_LOST, "rank %d cannot reach the memory of rank %d (%s): %s", e->rank, peer,
+         e->transport->ops->peer_name(e->transport, peer), strerror(error));
+    *status = engine_break(e, KOLO_ERR_PEER_LOST);
+    return false;
+}
+
+static bool move_span(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
+                      size_t len, size_t bytes, enum kolo_status *status)
 {
     uint64_t from_in;
     bool all_user;
     if (is_contiguous(j->program->plan, j, s)) {
         resolve(e, j, s, 0, from, 0, bytes, &from_in, &all_user);
-        move(e, j, s, from_in, all_user, len);
-        return;
+        return move(e, j, s, from_in, all_user, len, status);
     }
     const struct layout *l = step_layout(j, s);
     const int n = j->program->plan->nchunks[s->of_space];
@@ -181,9 +198,11 @@ static void move_span(struct engine *e, const struct job *j, const struct plan_s
         if (part == 0)
             continue;
         resolve(e, j, s, i, from, packed, bytes, &from_in, &all_user);
-        move(e, j, s, from_in, all_user, part);
+        if (!move(e, j, s, from_in, all_user, part, status))
+            return false;
         packed += part * j->type_bytes;
     }
+    return true;
 }
 
 /* ---- checking what the peer means ---- */
@@ -270,8 +289,8 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
             return STEP_FAILED;
         }
     }
-    if (len > 0 && s->ndst > 0)
-        move_span(e, j, s, from, len, bytes);
+    if (len > 0 && s->ndst > 0 && !move_span(e, j, s, from, len, bytes, status))
+        return STEP_FAILED;
     for (int k = 0; k < s->ndst; k++)
         if (links[k])
             link_commit(links[k], signature, bytes, DETAIL_DATA);
@@ -316,52 +335,82 @@ static bool announce_send(struct engine *e, struct job *j)
     }
     j->announced = 0;
     j->windows_ok = true;
-    j->saw_private = false;
+    j->saw_private = j->has_remote = false;
     j->phase = JOB_ANNOUNCE_RECEIVE;
     return true;
 }
 
-/* Whether a buffer that a peer announced is within reach; what is needed is the same on all ranks. */
-static bool adopt_ref(struct engine *e, int peer, struct window_ref ref, bool is_needed, size_t bytes,
-                      void *own, void **out)
+/* Whether a buffer that a peer announced is within reach, and how; what is needed is the same on all
+ * ranks, and so is the answer. */
+static bool adopt_ref(struct engine *e, struct job *j, int peer, struct window_ref ref, size_t bytes,
+                      void **out, bool *is_remote)
 {
-    *out = own;
-    if (!is_needed || ref.kind == WINDOW_ABSENT)
+    *is_remote = false;
+    if (ref.kind == WINDOW_ABSENT)
         return true;
-    if (ref.kind == WINDOW_NONE || ref.kind == WINDOW_REFUSED)
+    if (ref.kind == WINDOW_REFUSED)
         return false;
-    if (peer == e->rank)
+    if (ref.kind == WINDOW_REMOTE && e->has_remote) {
+        *is_remote = j->has_remote = true;
+        *out = (void *)(uintptr_t)ref.at;
         return true;
-    *out = e->transport->ops->window_map(e->transport, peer, ref, bytes);
+    }
+    *out = ref.kind == WINDOW_NONE || ref.kind == WINDOW_REMOTE
+               ? NULL
+               : e->transport->ops->window_map(e->transport, peer, ref, bytes);
+    j->saw_private |= *out == NULL;
     return *out != NULL;
 }
 
 static void adopt_announcement(struct engine *e, struct job *j, int peer,
                                const struct announcement *a)
 {
-    const unsigned flags = j->program->window_needs;
-    const bool reads = flags & PLAN_READS_PEERS, writes = flags & PLAN_WRITES_PEERS;
-    if ((reads && a->in.kind == WINDOW_NONE) || (writes && a->out.kind == WINDOW_NONE))
-        j->saw_private = true;
-    if (!adopt_ref(e, peer, a->in, reads, j->in_bytes, j->base[PLAN_IN], &e->peer_in[peer]) ||
-        !adopt_ref(e, peer, a->out, writes, j->out_bytes, j->base[PLAN_OUT], &e->peer_out[peer]))
+    const unsigned needs = j->program->window_needs;
+    if ((needs & PLAN_READS_PEERS) &&
+        !adopt_ref(e, j, peer, a->in, j->in_bytes, &e->peer_in[peer], &e->in_is_remote[peer]))
         j->windows_ok = false;
+    if ((needs & PLAN_WRITES_PEERS) &&
+        !adopt_ref(e, j, peer, a->out, j->out_bytes, &e->peer_out[peer], &e->out_is_remote[peer]))
+        j->windows_ok = false;
+}
+
+/* The own buffers count for the decision as the peers see them, but are reached directly. */
+static void adopt_own(struct engine *e, struct job *j)
+{
+    const struct announcement own = own_announcement(e, j);
+    const unsigned needs = j->program->window_needs;
+    const struct window_ref *refs[2] = {needs & PLAN_READS_PEERS ? &own.in : NULL,
+                                        needs & PLAN_WRITES_PEERS ? &own.out : NULL};
+    for (int i = 0; i < 2; i++) {
+        if (!refs[i])
+            continue;
+        const bool is_private = refs[i]->kind == WINDOW_REMOTE;
+        j->has_remote |= is_private && e->has_remote;
+        j->saw_private |= is_private && !e->has_remote;
+        if (refs[i]->kind == WINDOW_REFUSED || (is_private && !e->has_remote))
+            j->windows_ok = false;
+    }
+    e->peer_in[e->rank] = j->base[PLAN_IN];
+    e->peer_out[e->rank] = j->base[PLAN_OUT];
+    e->in_is_remote[e->rank] = e->out_is_remote[e->rank] = false;
 }
 
 /* All ranks have seen the same announcements, so all decide alike. */
 static void announce_end(struct engine *e, struct job *j)
 {
-    const struct announcement own = own_announcement(e, j);
-    adopt_announcement(e, j, e->rank, &own);
-    if (j->windows_ok) {
+    adopt_own(e, j);
+    const bool is_slow = j->has_remote && j->prefers_fallback;
+    if (j->windows_ok && !is_slow) {
         e->counters.window_operations++;
         e->window_backoff = 0;
     } else {
         e->counters.window_misses++;
-        if (j->saw_private) {
-            e->window_backoff = e->window_backoff ? (uint32_t)min_int((int)e->window_backoff * 2, 64) : 4;
+        if (j->saw_private || is_slow) {
+            e->window_backoff =
+                e->window_backoff ? (uint32_t)min_int((int)e->window_backoff * 2, 64) : 4;
             e->window_skip = e->window_backoff;
         }
+        j->has_remote = false;
         j->program = j->fallback;
     }
     j->phase = JOB_RUN;
@@ -487,6 +536,7 @@ void job_start(struct engine *e, struct job *j)
         return;
     }
     j->phase = JOB_RUN;
+    j->has_remote = false;
     job_shape(e, j);
     lanes_start(j);
     if (j->lanes_left == 0)

@@ -23,15 +23,19 @@ static enum kolo_status ensure_pointers(struct engine *e, size_t n)
         return KOLO_OK;
     void **dst = mem_calloc(n + spare, sizeof *dst);
     const void **src = mem_calloc(n + spare, sizeof *src);
-    if (!dst || !src) {
+    void **both = mem_calloc(2 * (n + spare), sizeof *both);
+    if (!dst || !src || !both) {
         mem_free(dst);
         mem_free(src);
+        mem_free(both);
         return fail(KOLO_ERR_NOMEM, "out of memory for a move of %zu operands", n);
     }
     mem_free(e->dst);
     mem_free(e->src);
+    mem_free(e->remote_at);
     e->dst = dst;
     e->src = src;
+    e->remote_at = both;
     e->pointers = n + spare;
     return KOLO_OK;
 }
@@ -155,12 +159,29 @@ static void cut_vector(struct job *j, const struct plan *p)
 void job_shape(struct engine *e, struct job *j)
 {
     const struct program *p = j->program;
+    if (LIKELY(j->shaped == p))
+        return;
+    j->shaped = p;
     cut_vector(j, p->plan);
     const size_t longest = longest_chunk(j, p->plan);
     /* Without messages nothing needs to be cut. */
     j->piece = p->is_cut ? choose_piece(e, j, p) : longest > 0 ? longest : 1;
     j->rounds = longest > 0 ? (longest - 1) / j->piece + 1 : 1;
     j->tmp_stride = j->piece * j->type_bytes;
+}
+
+/* A tile for each operand that may lie in another process. */
+static enum kolo_status reserve_tiles(struct engine *e)
+{
+    if (e->bounce_tiles >= e->pointers)
+        return KOLO_OK;
+    unsigned char *tiles = mem_aligned(4096, e->pointers * REMOTE_TILE);
+    if (!tiles)
+        return fail(KOLO_ERR_NOMEM, "out of memory for %zu tiles", e->pointers);
+    mem_free(e->bounce);
+    e->bounce = tiles;
+    e->bounce_tiles = e->pointers;
+    return KOLO_OK;
 }
 
 /* Scratch and lanes for one of the programs that the job may come to run. */
@@ -178,12 +199,15 @@ static enum kolo_status reserve(struct engine *e, struct job *j, struct program 
                     "plan %s sends %d chunks in a message, a slot has %zu bytes: raise "
                     "KOLO_SLOT_BYTES",
                     p->plan->algo, p->max_span, e->slot_bytes);
+    if (p->window_needs && e->has_remote)
+        TRY(reserve_tiles(e));
     if (p->plan->nchunks[PLAN_TMP] == 0)
         return KOLO_OK;
     struct program *kept = j->program;
     j->program = p;
     job_shape(e, j);
     j->program = kept;
+    j->shaped = NULL; /* lengths of a v-variant may change while the plan stays */
     size_t bytes;
     if (!size_mul((size_t)p->plan->nchunks[PLAN_TMP], j->tmp_stride, &bytes))
         return fail(KOLO_ERR_ARG, "scratch of plan %s is too large", p->plan->algo);
@@ -201,6 +225,7 @@ static enum kolo_status reserve(struct engine *e, struct job *j, struct program 
 enum kolo_status job_prepare(struct engine *e, struct job *j)
 {
     const int op = j->call.op >= KOLO_OP_FIRST_CUSTOM ? KOLO_SUM : j->call.op;
+    j->shaped = NULL;
     j->type_bytes = kolo_type_size(j->call.type);
     j->reduce = e->reduce->fn[j->call.type][op];
     j->post_div = op == KOLO_AVG ? e->nranks : 0;

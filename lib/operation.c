@@ -125,23 +125,27 @@ static void layout_v(struct operation *op)
         j->layout[0] = (struct layout){c[2 * n + r], c[2 * n + r], NULL, NULL};
 }
 
-static void bind_buffers(struct operation *op)
+static void bind_pointers(struct operation *op)
+{
+    struct job *j = &op->job;
+    /* The plan never writes to PLAN_IN. */
+    j->base[PLAN_IN] = (unsigned char *)(uintptr_t)op->send;
+    j->base[PLAN_OUT] = op->recv;
+    if (j->call.coll == KOLO_COLL_BROADCAST && !op->recv)
+        j->base[PLAN_OUT] = j->base[PLAN_IN];
+    j->refuses_windows = op->bound_refuses_in_place && op->send == op->recv;
+}
+
+static void bind_layouts(struct operation *op)
 {
     struct job *j = &op->job;
     const enum kolo_coll coll = j->call.coll;
-    const size_t n = (size_t)op->comm->nranks;
-    /* Streams of bytes have no owner in a plan: a buffer that is only read is never written. */
-    j->base[PLAN_IN] = (unsigned char *)(uintptr_t)op->send;
-    j->base[PLAN_OUT] = op->recv;
-    j->base[PLAN_TMP] = NULL;
-    if (coll == KOLO_COLL_BROADCAST && j->call.root == op->comm->rank && !op->recv)
-        j->base[PLAN_OUT] = j->base[PLAN_IN];
     j->is_v = coll_is_v(coll) || coll_is_p2p(coll);
     j->signs_length = coll == KOLO_COLL_ALL_TO_ALL_V || coll_is_p2p(coll);
     if (coll_is_v(coll))
         layout_v(op);
     else
-        layout_plain(j, n);
+        layout_plain(j, (size_t)op->comm->nranks);
     const size_t size = kolo_type_size(j->call.type);
     j->in_bytes = j->layout[0].total * size;
     j->out_bytes = j->layout[1].total * size;
@@ -154,10 +158,9 @@ static enum kolo_status bind_program(struct operation *op)
     struct kolo_comm *comm = op->comm;
     struct job *j = &op->job;
     const enum kolo_coll coll = j->call.coll;
-    const bool has_root = coll_has_root(coll) || coll_is_p2p(coll);
-    const int root = has_root ? j->call.root : 0;
+    const int root = coll_has_root(coll) || coll_is_p2p(coll) ? j->call.root : 0;
     j->fallback = NULL;
-    j->refuses_windows = false;
+    op->bound_refuses_in_place = false;
     if (UNLIKELY(comm->nloaded > 0)) {
         j->program = comm_loaded_program(comm, coll, root);
         if (j->program)
@@ -170,16 +173,39 @@ static enum kolo_status bind_program(struct operation *op)
     if (algo && (algo->flags & ALGO_WINDOW)) {
         const struct plan_algo *other = tune_choose(&comm->tune, coll, bytes, false);
         TRY(comm_program(comm, other, coll, root, &j->fallback));
-        j->refuses_windows = (algo->flags & ALGO_NOT_IN_PLACE) && op->send == op->recv;
+        op->bound_refuses_in_place = algo->flags & ALGO_NOT_IN_PLACE;
+        j->prefers_fallback = tune_prefers_staging(&comm->tune, coll, bytes);
     }
     return KOLO_OK;
 }
 
+/* The binding depends on the call alone, but for counts per rank and scalars, which may change. */
+static bool is_bound_alike(const struct operation *op)
+{
+    const struct call *a = &op->bound, *b = &op->job.call;
+    return op->is_bound && a->coll == b->coll && a->type == b->type && a->op == b->op &&
+           a->root == b->root && a->count == b->count;
+}
+
 enum kolo_status operation_bind(struct operation *op)
 {
-    bind_buffers(op);
+    struct job *j = &op->job;
+    if (LIKELY(is_bound_alike(op))) {
+        j->program = op->bound_program;
+        j->fallback = op->bound_fallback;
+        bind_pointers(op);
+        return KOLO_OK;
+    }
+    op->is_bound = false;
+    bind_layouts(op);
     TRY(bind_program(op));
-    return job_prepare(op->comm->engine, &op->job);
+    bind_pointers(op);
+    TRY(job_prepare(op->comm->engine, j));
+    op->bound = j->call;
+    op->bound_program = j->program;
+    op->bound_fallback = j->fallback;
+    op->is_bound = !coll_is_v(j->call.coll) && !op->has_scalar;
+    return KOLO_OK;
 }
 
 /* ---- running ---- */

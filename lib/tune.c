@@ -171,3 +171,17 @@ const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, s
     size_t n;
     return number ? &plan_algos(&n)[number - 1] : NULL;
 }
+
+bool tune_prefers_staging(const struct tune *t, enum kolo_coll coll, size_t bytes)
+{
+    (void)coll, (void)bytes;
+    enum { AUTO, ALWAYS, NEVER };
+    switch (cfg_int(CFG_CMA)) {
+    case ALWAYS:
+        return false;
+    case NEVER:
+        return true;
+    default:
+        return t->facts.flag_ns < 120;
+    }
+}

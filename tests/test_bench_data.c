@@ -47,13 +47,13 @@ Test(bench_data, encoding_rounds_to_even_and_saturates)
         double value;
         double want;
     } rows[] = {
-        {KOLO_F16, 2049, 2048},         {KOLO_F16, 2051, 2052},   {KOLO_F16, 65504, 65504},
-        {KOLO_F16, 65520, INFINITY},    {KOLO_BF16, 257, 256},    {KOLO_BF16, 259, 260},
-        {KOLO_F8E4M3, 17, 16},          {KOLO_F8E4M3, 19, 20},    {KOLO_F8E4M3, 448, 448},
-        {KOLO_F8E4M3, 1e9, 448},        {KOLO_F8E5M2, -9, -8},    {KOLO_F8E5M2, 11, 12},
-        {KOLO_F8E5M2, 57344, 57344},    {KOLO_F8E5M2, 1e9, 57344}, {KOLO_F8E4M3, 0x1p-9, 0x1p-9},
-        {KOLO_F8E4M3, 0x1p-10, 0},      {KOLO_F8E4M3, 0x1.8p-9, 0x1p-8},
-        {KOLO_F16, 0x1p-24, 0x1p-24},   {KOLO_F16, 0x1p-25, 0},
+        {KOLO_F16, 2049, 2048},      {KOLO_F16, 2051, 2052},          {KOLO_F16, 65504, 65504},
+        {KOLO_F16, 65520, INFINITY}, {KOLO_BF16, 257, 256},           {KOLO_BF16, 259, 260},
+        {KOLO_F8E4M3, 17, 16},       {KOLO_F8E4M3, 19, 20},           {KOLO_F8E4M3, 448, 448},
+        {KOLO_F8E4M3, 1e9, 448},     {KOLO_F8E5M2, -9, -8},           {KOLO_F8E5M2, 11, 12},
+        {KOLO_F8E5M2, 57344, 57344}, {KOLO_F8E5M2, 1e9, 57344},       {KOLO_F8E4M3, 0x1p-9, 0x1p-9},
+        {KOLO_F8E4M3, 0x1p-10, 0},   {KOLO_F8E4M3, 0x1.8p-9, 0x1p-8}, {KOLO_F16, 0x1p-24, 0x1p-24},
+        {KOLO_F16, 0x1p-25, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         unsigned char element[8];
@@ -112,8 +112,8 @@ static void reduce_in_random_order(const struct data_spec *spec, unsigned char (
     for (int left = spec->nranks; left > 1; left--) {
         *state = mix(*state);
         const int a = (int)(*state % (uint64_t)left);
-        const int b = (int)(((uint64_t)a + 1 + (*state >> 32) % (uint64_t)(left - 1)) %
-                            (uint64_t)left);
+        const int b =
+            (int)(((uint64_t)a + 1 + (*state >> 32) % (uint64_t)(left - 1)) % (uint64_t)left);
         const int low = a < b ? a : b, high = a < b ? b : a;
         reduce_step(spec->type, spec->op, parts[a], parts[b], parts[low]);
         memcpy(parts[high], parts[left - 1], 8);
@@ -206,8 +206,8 @@ Test(bench_data, every_rank_contributes_to_every_reduction)
                 data_contribution(&spec, r, DATA_PERIOD, &a);
                 data_contribution(&spec, (r + 1) % 8, DATA_PERIOD, &b);
                 const size_t differ = wrong_of(&b, 0, DATA_PERIOD, a.bytes);
-                cr_assert_gt(differ, DATA_PERIOD / 8, "type %d op %d rank %d: only %zu differ", type,
-                             op, r, differ);
+                cr_assert_gt(differ, DATA_PERIOD / 8, "type %d op %d rank %d: only %zu differ",
+                             type, op, r, differ);
             }
         }
     }

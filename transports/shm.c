@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 enum {
@@ -100,7 +101,44 @@ static struct window_ref shm_window_ref(struct transport *t, const void *p, size
         return (struct window_ref){WINDOW_ADDRESS, (uint64_t)(uintptr_t)p};
     if (heap_offset(p, bytes, &offset))
         return (struct window_ref){WINDOW_HEAP, offset};
-    return (struct window_ref){WINDOW_NONE, 0};
+    return (struct window_ref){WINDOW_REMOTE, (uint64_t)(uintptr_t)p};
+}
+
+static bool shm_has_remote(struct transport *t)
+{
+    return ((struct shm *)t)->has_remote;
+}
+
+enum direction { FROM_PEER, TO_PEER };
+
+/* The kernel moves at most about 2 GiB a call, and stops early at the end of a mapping. */
+static int remote_copy(const struct shm *s, int peer, uint64_t at, void *own, size_t bytes,
+                       enum direction direction)
+{
+    while (bytes > 0) {
+        const struct iovec here = {own, bytes}, there = {(void *)(uintptr_t)at, bytes};
+        const ssize_t n = direction == FROM_PEER
+                              ? process_vm_readv(s->peers[peer].pid, &here, 1, &there, 1, 0)
+                              : process_vm_writev(s->peers[peer].pid, &here, 1, &there, 1, 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n < 0 ? errno : EFAULT;
+        own = (char *)own + n;
+        at += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+static int shm_remote_read(struct transport *t, int peer, uint64_t at, void *to, size_t bytes)
+{
+    return remote_copy((struct shm *)t, peer, at, to, bytes, FROM_PEER);
+}
+
+static int shm_remote_write(struct transport *t, int peer, uint64_t at, const void *from, size_t bytes)
+{
+    return remote_copy((struct shm *)t, peer, at, (void *)(uintptr_t)from, bytes, TO_PEER);
 }
 
 static void *shm_window_map(struct transport *t, int peer, struct window_ref ref, size_t bytes)
@@ -152,6 +190,9 @@ const struct transport_ops shm_ops = {
     .has_windows = shm_has_windows,
     .window_ref = shm_window_ref,
     .window_map = shm_window_map,
+    .has_remote = shm_has_remote,
+    .remote_read = shm_remote_read,
+    .remote_write = shm_remote_write,
     .peer_name = shm_peer_name,
     .close = shm_close,
 };

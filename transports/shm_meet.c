@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -39,9 +40,11 @@ struct hello {
     uint64_t proof; /* keyed hash of from, to and the receiver's socket name */
     uint64_t segment_bytes;
     uint64_t heap_bytes;
+    uint64_t probe_at; /* address of a word in the sender's private memory ... */
+    uint64_t probe;    /* ... and its content */
     unsigned char heap_id[16];
 };
-_Static_assert(sizeof(struct hello) == 56, "wire struct");
+_Static_assert(sizeof(struct hello) == 72, "wire struct");
 
 /* A random id of this process, made once; a forked child makes its own. */
 static void process_id(unsigned char id[16])
@@ -223,6 +226,17 @@ struct meeting {
     uint64_t deadline_ns;
 };
 
+/* Read a word of the peer's memory: allowed by ptrace's rules, and the process ids mean the same? */
+static bool can_reach(const struct shm_peer *p, const struct hello *h)
+{
+    uint64_t word = 0;
+    const struct iovec here = {&word, sizeof word};
+    const struct iovec there = {(void *)(uintptr_t)h->probe_at, sizeof word};
+    return p->pid > 0 &&
+           process_vm_readv(p->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof word &&
+           word == h->probe;
+}
+
 /* Map what a peer sent; closes the descriptors. */
 static enum kolo_status adopt_peer(struct meeting *m, int peer, int socket, const struct hello *h,
                                    int fds[2])
@@ -251,8 +265,11 @@ static enum kolo_status adopt_peer(struct meeting *m, int peer, int socket, cons
         p->heap = NULL;
     struct ucred who;
     socklen_t bytes = sizeof who;
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.pid > 0)
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.pid > 0) {
+        p->pid = who.pid;
         p->pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    }
+    m->shm->has_remote &= can_reach(p, h);
 
 close_fds:
     close(fds[0]);
@@ -429,6 +446,11 @@ enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *
     m.hello.has_heap = m.heap >= 0;
     m.hello.heap_bytes = heap_bytes;
     m.hello.segment_bytes = m.shm->segment_bytes;
+    if (getrandom(&m.shm->probe, sizeof m.shm->probe, 0) != (ssize_t)sizeof m.shm->probe)
+        m.shm->probe = now_ns();
+    m.hello.probe_at = (uint64_t)(uintptr_t)&m.shm->probe;
+    m.hello.probe = m.shm->probe;
+    m.shm->has_remote = true;
 
     status = meet_all(&m);
     if (status == KOLO_ERR_TIMEOUT)

@@ -18,6 +18,7 @@ struct shm_peer {
     struct heap_view *heap; /* NULL for ranks of this process */
     int socket;             /* kept open: its end tells of the peer's death; -1 for own process */
     int pidfd;              /* -1 where process ids do not reach */
+    int pid;                /* as this process sees it; 0: not at all */
     char name[96];
 };
 
@@ -28,6 +29,8 @@ struct shm {
     size_t slot_bytes;
     size_t segment_bytes;
     bool has_windows;
+    bool has_remote;
+    uint64_t probe; /* peers read it to see whether they can */
     bool is_one_process;
     struct shm_group *group; /* NULL: each segment is mapped by itself */
     struct shm_peer *peers;  /* n */

@@ -63,10 +63,11 @@ struct link {
 
 /* Where a buffer is, in a form that peers can resolve. */
 enum window_kind {
-    WINDOW_NONE,    /* private memory */
+    WINDOW_NONE,    /* out of reach */
     WINDOW_ABSENT,  /* there is no such buffer on this rank: nothing to resolve */
     WINDOW_HEAP,    /* `at` is an offset into the shareable heap of the rank's process */
     WINDOW_ADDRESS, /* `at` is an address, good inside the same process */
+    WINDOW_REMOTE,  /* `at` is an address in private memory, reached by remote_read and remote_write */
     WINDOW_REFUSED, /* shareable or not, the rank does not want windows for this operation */
 };
 struct window_ref {
@@ -87,10 +88,15 @@ struct transport_ops {
     bool (*is_alive)(struct transport *t, int peer);
     /* Whether peers may resolve refs: the same answer on every rank that opened together. */
     bool (*has_windows)(struct transport *t);
-    /* Describe own memory [p, p + bytes): WINDOW_NONE when it is not shareable. */
+    /* Describe own memory [p, p + bytes): WINDOW_REMOTE when it is private. */
     struct window_ref (*window_ref)(struct transport *t, const void *p, size_t bytes);
     /* Address here of `bytes` at a peer's ref; NULL when it lies outside what is mapped. */
     void *(*window_map)(struct transport *t, int peer, struct window_ref ref, size_t bytes);
+    /* Whether private memory of every peer can be read and written (cross memory attach): probed. */
+    bool (*has_remote)(struct transport *t);
+    /* Copy from, or to, [at, at + bytes) of a peer's memory.  0 or an errno. */
+    int (*remote_read)(struct transport *t, int peer, uint64_t at, void *to, size_t bytes);
+    int (*remote_write)(struct transport *t, int peer, uint64_t at, const void *from, size_t bytes);
     /* A name for messages: "pid 123 on host a". */
     const char *(*peer_name)(struct transport *t, int peer);
     /* Never blocks; takes a half-built one. */

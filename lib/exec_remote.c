@@ -1,0 +1,122 @@
+/* exec_remote.c - moves whose operands lie in the private memory of other processes: the kernel copies
+ * them (cross memory attach).  A copy is one such call; a reduction goes in tiles that stay in the L2:
+ *
+ *   remote sources -> tiles -> reduce with the local sources -> local destination or tile -> remote ones
+ */
+#include "engine.h"
+
+#include <string.h>
+
+/* Operand k of a step: is its pointer an address of another process? */
+static bool is_remote(const struct engine *e, const struct plan_operand *o)
+{
+    return (o->space == PLAN_PEER_IN && e->in_is_remote[o->peer]) ||
+           (o->space == PLAN_PEER_OUT && e->out_is_remote[o->peer]);
+}
+
+static int read_remote(struct engine *e, int peer, const void *at, void *to, size_t bytes)
+{
+    return e->transport->ops->remote_read(e->transport, peer, (uint64_t)(uintptr_t)at, to, bytes);
+}
+
+static int write_remote(struct engine *e, int peer, void *at, const void *from, size_t bytes)
+{
+    return e->transport->ops->remote_write(e->transport, peer, (uint64_t)(uintptr_t)at, from, bytes);
+}
+
+/* One source, one destination, at most one of them remote, nothing to compute. */
+static int copy_once(struct engine *e, const struct plan_operand *to, const struct plan_operand *from,
+                     size_t bytes, int *peer)
+{
+    if (is_remote(e, from)) {
+        *peer = from->peer;
+        return read_remote(e, from->peer, e->src[0], e->dst[0], bytes);
+    }
+    *peer = to->peer;
+    return write_remote(e, to->peer, e->dst[0], e->src[0], bytes);
+}
+
+/* Fetch the tile of each remote source, and let e->src point to it. */
+static int fetch_tile(struct engine *e, const struct plan_operand *from, int nsrc, size_t bytes,
+                      int *peer)
+{
+    for (int k = 0; k < nsrc; k++) {
+        unsigned char *tile = e->bounce + (size_t)(k + 1) * REMOTE_TILE;
+        if (!is_remote(e, &from[k]))
+            continue;
+        *peer = from[k].peer;
+        const int error = read_remote(e, from[k].peer, e->src[k], tile, bytes);
+        if (error)
+            return error;
+        e->src[k] = tile;
+    }
+    return 0;
+}
+
+/* The result stands in the first local destination, or in tile 0. */
+static int store_tile(struct engine *e, const struct plan_operand *to, int ndst, void *const *wanted,
+                      const void *result, size_t bytes, int *peer)
+{
+    for (int k = 0; k < ndst; k++) {
+        if (!is_remote(e, &to[k]))
+            continue;
+        *peer = to[k].peer;
+        const int error = write_remote(e, to[k].peer, wanted[k], result, bytes);
+        if (error)
+            return error;
+    }
+    return 0;
+}
+
+/* Destinations of the arithmetic: the local ones, else tile 0.  Returns how many. */
+static int keep_local(struct engine *e, const struct plan_operand *to, int ndst)
+{
+    int n = 0;
+    for (int k = 0; k < ndst; k++)
+        if (!is_remote(e, &to[k]))
+            e->dst[n++] = e->dst[k];
+    if (n == 0)
+        e->dst[n++] = e->bounce;
+    return n;
+}
+
+int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+                size_t len, int *peer)
+{
+    const struct plan_operand *to = &j->program->plan->operands[s->first], *from = to + s->ndst;
+    const bool computes = s->nsrc > 1 || ((s->flags & PLAN_FINAL) && j->post_div > 0);
+    bool any = false;
+    for (int k = 0; k < s->ndst + s->nsrc; k++)
+        any |= is_remote(e, &to[k]);
+    if (!any) {
+        move_local(e, j, s, from_in, true, len);
+        return 0;
+    }
+    if (s->ndst == 1 && !computes && !(is_remote(e, to) && is_remote(e, from)))
+        return copy_once(e, to, from, len * j->type_bytes, peer);
+
+    const int n = s->ndst + s->nsrc;
+    void **wanted = e->remote_at; /* the operands' own pointers, tile after tile */
+    for (int k = 0; k < n; k++)
+        wanted[k] = k < s->ndst ? e->dst[k] : (void *)(uintptr_t)e->src[k - s->ndst];
+    const size_t tile = REMOTE_TILE / j->type_bytes;
+    for (size_t at = 0; at < len; at += tile) {
+        const size_t part = len - at < tile ? len - at : tile;
+        for (int k = 0; k < s->ndst; k++)
+            e->dst[k] = wanted[k];
+        for (int k = 0; k < s->nsrc; k++)
+            e->src[k] = wanted[s->ndst + k];
+        int error = fetch_tile(e, from, s->nsrc, part * j->type_bytes, peer);
+        if (error)
+            return error;
+        struct plan_step local = *s;
+        local.ndst = (uint16_t)keep_local(e, to, s->ndst);
+        move_local(e, j, &local, from_in, false, part);
+        error = store_tile(e, to, s->ndst, wanted, e->dst[0], part * j->type_bytes, peer);
+        if (error)
+            return error;
+        for (int k = 0; k < n; k++)
+            wanted[k] = (char *)wanted[k] + part * j->type_bytes;
+    }
+    return 0;
+}
