@@ -211,10 +211,11 @@ struct bench_team {
 };
 
 struct bench_shared *bench_shared_create(int nranks); /* NULL: no memory */
-/* Rank 0 makes the id of the communicator, in the process that will be rank 0; the others take it. */
+/* The id of the communicator: rank 0 makes it, in its own process, the others take it. */
 enum kolo_status bench_team_share_id(struct bench_team *team, struct kolo_unique_id *id);
 void bench_team_barrier(struct bench_team *team);
-/* values[i] becomes, on every rank, the reduction of all ranks' values[i]; n <= BENCH_MAX_SAMPLES. */
+/* values[i] becomes, on every rank, the reduction of all ranks' values[i].  At most
+ * BENCH_MAX_SAMPLES of them. */
 void bench_team_reduce(struct bench_team *team, double *values, int n, enum bench_average how);
 double bench_team_agree(struct bench_team *team, double value, enum bench_average how);
 

@@ -1,9 +1,9 @@
 /* bench_print.c - results as text, CSV and JSON; only rank 0 prints.
  *
  * The text has nccl-tests' columns and footer, for scripts that cut them with awk; what it does not
- * have stands in comment lines.  CSV has one line, JSON one object, for each side of a row, with the
- * same keys: size count type redop root inplace time_us min_us p50_us p95_us p99_us max_us cv
- * samples batch algbw busbw wrong (-1: not checked) error_ratio (with --real).
+ * have stands in comment lines.  CSV has one line, JSON one object, for each side of a row, with
+ * the keys size count type redop root inplace time_us min_us p50_us p95_us p99_us max_us cv samples
+ * batch algbw busbw wrong (-1: not checked) error_ratio (with --real).
  */
 #include "bench.h"
 

@@ -45,7 +45,7 @@ static void on_interrupt_alone(int signal_number)
     bench_interrupted = 1;
 }
 
-/* A rank with a parent only takes note: it hears of Ctrl-C from the terminal and from the parent. */
+/* A rank with a parent only takes note: it may hear of Ctrl-C twice, from terminal and parent. */
 static void on_interrupt_watched(int signal_number)
 {
     (void)signal_number;

@@ -1,8 +1,8 @@
 /* bench_run.c - the sweep over sizes, and how one side of a row is timed.
  *
- * A sample is `batch` operations back to back between two clock reads, after a barrier; its value is
- * the time of one operation, reduced over the ranks (-a; the slowest by default).  The batch makes
- * a sample last 40 us, so that the clock and the barrier do not count.  The row's time is the median.
+ * A sample is `batch` operations back to back between two clock reads, after a barrier; its value
+ * is the time of one operation, reduced over the ranks (-a; the slowest by default).  The batch
+ * makes a sample last 40 us, so that clock and barrier do not count.  A row's time is the median.
  */
 #include "bench.h"
 

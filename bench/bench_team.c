@@ -1,7 +1,7 @@
 /* bench_team.c - barrier and agreement among the ranks, outside of what is measured.
  *
  * On one machine the ranks share a mapping: a sense-reversing barrier (spin, yield, sleep) and one
- * row of numbers for each rank.  Under a launcher they may be anywhere, and the library itself is used.
+ * row of numbers for each rank.  Under a launcher they may be anywhere: the library itself is used.
  */
 #include "bench.h"
 
