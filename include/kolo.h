@@ -266,7 +266,7 @@ KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_all_to_all(const void *send, void
 
 /* send_counts[k] elements at send_displs[k] go to rank k, recv_counts[k] from rank k arrive at
  * recv_displs[k]; displs NULL: packed.  What k sends to r must be what r expects from k, else
- * MISMATCH.  In place (send == recv) needs equal counts and displs for send and receive. */
+ * MISMATCH (ARG for the own block).  In place (send == recv) needs equal counts and displs for send and receive. */
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_all_to_all_v(
     const void *send, const size_t *send_counts, const size_t *send_displs, void *recv,
     const size_t *recv_counts, const size_t *recv_displs, int type, struct kolo_comm *comm,
@@ -299,6 +299,7 @@ KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_scatter(const void *send, void *r
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_barrier(struct kolo_comm *comm, void *stream);
 
 /* Point to point, matched per pair in the order of issue; count and type must agree (MISMATCH).
+ * A receive whose peer calls a collective instead ends with the deadline (TIMEOUT).
  * A send may return before the receiver has taken the data.  Sending to oneself needs the matching
  * receive in the same group.  Exchanges (both ranks send first) belong into a group. */
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_send(const void *buf, size_t count, int type, int peer,
@@ -309,7 +310,8 @@ KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_recv(void *buf, size_t count, int
 /* ---- groups -------------------------------------------------------------------------------
  * Calls between begin and the outermost end of a thread are checked at once but run together at the
  * end: sends and receives all progress at the same time, collectives of one communicator in order,
- * different communicators (also several ranks of one, driven by one thread) at the same time.
+ * different communicators (also several ranks of one, driven by one thread) at the same time; each
+ * communicator of a group needs a stream of its own, or NULL (USAGE).
  * kolo_group_end returns the first error; a call of the group that had failed makes it return that
  * error without having started anything.  Nothing else but collectives, send and recv belongs into a
  * group. */
@@ -318,7 +320,7 @@ KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_group_end(void);
 
 /* ---- memory -------------------------------------------------------------------------------
  * Memory that all ranks of this machine reach: collectives on it copy once, without staging.  It is
- * page aligned, zeroed, and ordinary memory otherwise.  Free it after the operations that use it are
+ * page aligned, zeroed, and ordinary memory otherwise, except that a forked child does not have it.  Free it after the operations that use it are
  * done.  It may be allocated before or after communicators.  mem_free takes NULL; ARG for a pointer
  * that kolo_mem_alloc did not return. */
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_mem_alloc(void **ptr, size_t bytes);

@@ -20,7 +20,6 @@ enum kolo_status request_check(struct request *q);
 enum kolo_status request_launch(const struct request *q);
 
 /* api_group.c */
-bool group_is_open(void);
 /* Adopt an operation into the thread's group; or note that a call of the group failed. */
 void group_add(struct operation *op);
 enum kolo_status group_fail(enum kolo_status status);

@@ -181,6 +181,16 @@ static bool same_layout(const struct request *q)
     return true;
 }
 
+/* The send buffer may lie in a gap between receive blocks. */
+static enum kolo_status check_gaps(const struct request *q, size_t send_bytes)
+{
+    const size_t size = kolo_type_size(q->call.type);
+    for (int k = 0; k < q->comm->nranks; k++)
+        TRY(check_overlap(q, q->send, send_bytes, (const char *)q->recv + q->recv_displs[k] * size,
+                          q->recv_counts[k] * size, false));
+    return KOLO_OK;
+}
+
 /* Pointers, extents and in-place rules of the three v-variants. */
 static enum kolo_status check_v(struct request *q)
 {
@@ -211,9 +221,14 @@ static enum kolo_status check_v(struct request *q)
     if ((send_bytes && !q->send) || (recv_bytes && !q->recv))
         return fail(KOLO_ERR_ARG, "%s: %s is NULL with nonzero counts", name_of(q),
                     send_bytes && !q->send ? "send" : "recv");
+    if (q->call.coll == KOLO_COLL_ALL_TO_ALL_V && q->send_counts[r] != q->recv_counts[r])
+        return fail(KOLO_ERR_ARG, "%s: rank %d sends %zu elements to itself but expects %zu", name_of(q),
+                    r, q->send_counts[r], q->recv_counts[r]);
     if (q->call.coll == KOLO_COLL_ALL_TO_ALL_V && is_in_place && send_bytes && !same_layout(q))
         return fail(KOLO_ERR_ARG, "%s: in place needs equal counts and displs for send and receive",
                     name_of(q));
+    if (is_gather && q->recv_displs && !is_in_place)
+        return check_gaps(q, send_bytes);
     return check_overlap(q, q->send, send_bytes, q->recv, recv_bytes, is_in_place);
 }
 

@@ -23,11 +23,27 @@ bool group_is_open(void)
 void group_add(struct operation *op)
 {
     if (!group.first)
-        group.tail = &group.first;
+        group.tail = &group.first; /* the first of the group */
     op->next = NULL;
     *group.tail = op;
     group.tail = &op->next;
     group.n++;
+}
+
+void group_forget(struct kolo_comm *comm)
+{
+    struct operation **at = &group.first;
+    while (group.depth > 0 && *at) {
+        struct operation *op = *at;
+        if (op->comm != comm) {
+            at = &op->next;
+            continue;
+        }
+        *at = op->next;
+        group.n--;
+        operation_give(op);
+    }
+    group.tail = at;
 }
 
 enum kolo_status group_fail(enum kolo_status status)
@@ -130,32 +146,31 @@ static void copy_finish(struct work *w, enum kolo_status status)
     operation_give((struct operation *)w);
 }
 
-/* At once, or as work of the stream (of both, when they differ). */
+/* At once, behind what the communicator has queued; or as work of the streams. */
 static enum kolo_status run_self_pair(const struct self_pair *p)
 {
     struct operation *op = p->send;
     struct kolo_comm *comm = op->comm;
-    op->recv = p->recv->recv;
     struct kolo_stream *streams[2] = {op->stream, p->recv->stream};
+    const bool must_wait = !streams[0] || !streams[1];
+    op->recv = p->recv->recv;
     operation_give(p->recv);
     if (!streams[0] && !streams[1]) {
+        comm_quiet(comm);
         copy_work(&op->work);
         operation_give(op);
         return KOLO_OK;
     }
-    size_t n = 0;
-    for (int i = 0; i < 2; i++)
-        if (streams[i] && (n == 0 || streams[0] != streams[i]))
-            streams[n++] = streams[i];
-    enum kolo_status status = KOLO_OK;
-    if (!comm->worker)
-        status = worker_create(comm->name, &comm->worker);
+    struct worker *worker;
+    enum kolo_status status = worker_get(comm, &worker);
     op->work.run = copy_work;
     op->work.finish = copy_finish;
     if (status == KOLO_OK)
-        status = worker_submit_many(comm->worker, &op->work, streams, n);
+        status = worker_submit_many(worker, &op->work, streams, 2);
     if (status != KOLO_OK)
         operation_give(op);
+    else if (must_wait)
+        worker_drain(worker);
     return status;
 }
 
@@ -217,26 +232,33 @@ static enum kolo_status run_here(struct operation **batches, size_t n, struct en
     return first != KOLO_OK ? first : status;
 }
 
-static enum kolo_status run_batches(struct operation **batches, size_t n, struct engine_run *runs)
+/* Peers may have started their part of the group: only breaking ends it for them. */
+static enum kolo_status submit_batch(struct operation *batch)
+{
+    struct kolo_comm *comm = batch->comm;
+    const enum kolo_status status = comm_submit(batch);
+    if (status == KOLO_OK)
+        return KOLO_OK;
+    give_all(batch);
+    return engine_break(comm->engine, status);
+}
+
+/* First all that workers run, then this thread's part, then wait for operations without a stream that
+ * went to a worker with others. */
+static enum kolo_status run_batches(struct operation **batches, size_t n, struct engine_run *runs,
+                                    struct kolo_comm **awaited)
 {
     enum kolo_status first = KOLO_OK;
-    size_t here = 0;
+    size_t here = 0, nawaited = 0;
     for (size_t i = 0; i < n; i++) {
         struct operation *batch = batches[i];
         if (!has_stream(batch)) {
             batches[here++] = batch;
             continue;
         }
-        struct kolo_comm *comm = batch->comm;
-        const bool must_wait = !all_have_streams(batch);
-        enum kolo_status status = comm_submit(batch);
-        if (status != KOLO_OK) {
-            engine_note(comm->engine);
-            give_all(batch);
-        } else if (must_wait) {
-            worker_drain(comm->worker);
-            status = engine_status(comm->engine);
-        }
+        if (!all_have_streams(batch))
+            awaited[nawaited++] = batch->comm;
+        const enum kolo_status status = submit_batch(batch);
         first = first != KOLO_OK ? first : status;
     }
     if (here > 0) {
@@ -245,7 +267,23 @@ static enum kolo_status run_batches(struct operation **batches, size_t n, struct
         for (size_t i = 0; i < here; i++)
             give_all(batches[i]);
     }
+    for (size_t i = 0; i < nawaited; i++) {
+        comm_quiet(awaited[i]);
+        first = first != KOLO_OK ? first : engine_status(awaited[i]->engine);
+    }
     return first;
+}
+
+/* A stream runs its work in order, and the operations of a group that wait for each other could not
+ * start. */
+static enum kolo_status check_streams(void)
+{
+    for (const struct operation *a = group.first; a; a = a->next)
+        for (const struct operation *b = a->next; a->stream && b; b = b->next)
+            if (b->stream == a->stream && b->comm != a->comm)
+                return fail(KOLO_ERR_USAGE, "a group has operations of two communicators on one stream: "
+                                            "give each communicator a stream of its own");
+    return KOLO_OK;
 }
 
 static enum kolo_status run_group(void)
@@ -254,9 +292,11 @@ static enum kolo_status run_group(void)
     struct operation **batches = mem_calloc(n, sizeof(struct operation *));
     struct engine_run *runs = mem_calloc(n, sizeof *runs);
     struct self_pair *pairs = mem_calloc(n, sizeof *pairs);
+    struct kolo_comm **awaited = mem_calloc(n, sizeof(struct kolo_comm *));
     size_t npairs = 0;
-    enum kolo_status status =
-        batches && runs && pairs ? KOLO_OK : fail(KOLO_ERR_NOMEM, "out of memory for a group");
+    enum kolo_status status = batches && runs && pairs && awaited
+                                  ? check_streams()
+                                  : fail(KOLO_ERR_NOMEM, "out of memory for a group");
     if (status == KOLO_OK)
         status = take_self_pairs(pairs, &npairs);
     if (status != KOLO_OK) {
@@ -271,12 +311,13 @@ static enum kolo_status run_group(void)
             const enum kolo_status copied = run_self_pair(&pairs[i]);
             status = status != KOLO_OK ? status : copied;
         }
-        const enum kolo_status ran = run_batches(batches, make_batches(group.first, batches), runs);
+        const enum kolo_status ran = run_batches(batches, make_batches(group.first, batches), runs, awaited);
         status = status != KOLO_OK ? status : ran;
     }
     mem_free(batches);
     mem_free(runs);
     mem_free(pairs);
+    mem_free(awaited);
     return status;
 }
 

@@ -6,9 +6,11 @@
 #include "mem.h"
 #include "shm.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 enum { CARD_VERSION = 1, CPU_WORDS = 16 };
 
@@ -21,8 +23,7 @@ struct comm_card {
     uint64_t cpus[CPU_WORDS];     /* affinity mask, 1,024 CPUs */
     uint32_t deterministic;
     uint32_t windows;
-    uint32_t algo_hash;           /* of what decides about plans */
-    uint32_t unused;
+    uint64_t plans_hash;          /* of what decides about plans */
 };
 
 /* ---- facts that ranks share ---- */
@@ -64,15 +65,31 @@ static void count_cpus(const struct comm_card *cards, int n, struct tune_facts *
     facts->ncpus = max_int(count_bits(all), 1);
 }
 
-static uint32_t plan_options_hash(const struct kolo_comm *comm)
+/* Of the content of a file; 0 when it cannot be read (loading it will say so). */
+static uint64_t file_hash(const char *path)
+{
+    static const unsigned char key[16] = "kolo plan file";
+    unsigned char block[4096];
+    uint64_t state[2] = {0, 0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+    while (fd >= 0 && (n = read(fd, block, sizeof block)) > 0) {
+        state[1] = siphash(key, block, (size_t)n);
+        state[0] = siphash(key, state, sizeof state);
+    }
+    if (fd >= 0)
+        close(fd);
+    return state[0];
+}
+
+static uint64_t plan_options_hash(const struct kolo_comm *comm)
 {
     static const unsigned char key[16] = "kolo options  ";
-    const char *algo = cfg_str(CFG_ALGO), *file = comm->plan_file ? "file" : "";
-    char all[512];
-    struct text t;
-    text_init(&t, all, sizeof all);
-    text_add(&t, "%s|%s", algo, file);
-    return (uint32_t)siphash(key, all, strlen(all));
+    const char *algo = cfg_str(CFG_ALGO);
+    const uint64_t facts[3] = {siphash(key, algo, strlen(algo)),
+                               comm->plan_file ? file_hash(comm->plan_file) : 1,
+                               (uint64_t)cfg_int(CFG_CMA)};
+    return siphash(key, facts, sizeof facts);
 }
 
 static enum kolo_status fill_card(const struct kolo_comm *comm, struct comm_card *card)
@@ -84,7 +101,7 @@ static enum kolo_status fill_card(const struct kolo_comm *comm, struct comm_card
     own_cpus(card->cpus);
     card->deterministic = comm->deterministic;
     card->windows = cfg_int(CFG_WINDOWS) != 0;
-    card->algo_hash = plan_options_hash(comm);
+    card->plans_hash = plan_options_hash(comm);
     return KOLO_OK;
 }
 
@@ -103,11 +120,12 @@ static enum kolo_status check_cards(const struct comm_card *cards, int n)
                         "ranks 0 (host %.60s) and %d (host %.60s) are on different machines or "
                         "network namespaces; this version connects ranks of one machine",
                         cards[0].shm.hostname, r, c->shm.hostname);
-        if (c->deterministic != cards[0].deterministic || c->algo_hash != cards[0].algo_hash ||
+        if (c->deterministic != cards[0].deterministic || c->plans_hash != cards[0].plans_hash ||
             c->windows != cards[0].windows || c->shm.slot_bytes != cards[0].shm.slot_bytes)
             return fail(KOLO_ERR_SETUP,
                         "ranks 0 and %d have different settings of deterministic, KOLO_ALGO, "
-                        "plan_file, KOLO_WINDOWS or KOLO_SLOT_BYTES: set them alike on all ranks",
+                        "KOLO_WINDOWS, KOLO_CMA, KOLO_SLOT_BYTES or the plan file: set them alike on "
+                        "all ranks",
                         r);
     }
     return KOLO_OK;
@@ -150,6 +168,7 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
     if (!comm)
         return fail(KOLO_ERR_NOMEM, "out of memory for a communicator");
     pthread_mutex_init(&comm->lock, NULL);
+    comm->owner = getpid();
     comm->rank = rank;
     comm->nranks = nranks;
     comm->deterministic =
@@ -159,6 +178,9 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
     comm->setup_timeout_ms = pick_ms(c->setup_timeout_ms, CFG_SETUP_TIMEOUT);
     const char *file = cfg_is_set(CFG_PLAN_FILE) ? cfg_str(CFG_PLAN_FILE) : c->plan_file;
     strncpy(comm->name, c->name ? c->name : "world", sizeof comm->name - 1);
+    for (char *at = comm->name; *at; at++)
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
+            *at = '_'; /* a label in metrics */
     if ((file && *file && !(comm->plan_file = mem_strdup(file))) ||
         operation_take(comm, &comm->inline_op) != KOLO_OK) {
         kolo_comm_destroy(comm);
@@ -291,6 +313,9 @@ static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
         goto done;
     status = comm_finish(comm, t, slot_bytes, &facts);
     t = NULL;
+    /* All or none: a rank whose plans do not load must not be missed later. */
+    struct tune_facts unused;
+    status = agree(boot, status, vote, ms, &unused);
 
 done:
     if (t)
@@ -408,9 +433,12 @@ void kolo_comm_destroy(struct kolo_comm *comm)
 {
     if (!comm)
         return;
-    worker_destroy(comm->worker);
+    group_forget(comm);
+    const bool is_child = comm->owner != getpid();
+    if (!is_child)
+        worker_destroy(comm->worker); /* a child has no such thread */
     comm_programs_destroy(comm);
-    engine_destroy(comm->engine);
+    engine_destroy(comm->engine, is_child);
     if (comm->inline_op)
         operation_give(comm->inline_op);
     while (comm->spare) {
@@ -444,7 +472,9 @@ enum kolo_status kolo_comm_status(const struct kolo_comm *comm)
     const enum kolo_status status = engine_status(comm->engine);
     if (status != KOLO_OK)
         return status;
-    return comm->worker && !worker_is_idle(comm->worker) ? KOLO_IN_PROGRESS : KOLO_OK;
+    /* Acquire: pairs with the release in worker_get. */
+    const struct worker *w = atomic_load_explicit(&comm->worker, memory_order_acquire);
+    return w && !worker_is_idle(w) ? KOLO_IN_PROGRESS : KOLO_OK;
 }
 
 int kolo_comm_rank(const struct kolo_comm *comm)

@@ -10,6 +10,7 @@
 #include "tune.h"
 
 #include <pthread.h>
+#include <sys/types.h>
 
 /* A checked call; lives in its communicator and is recycled. */
 struct operation {
@@ -50,7 +51,8 @@ struct registration {
 
 struct kolo_comm {
     struct engine *engine;
-    struct worker *worker;      /* made with the first operation on a stream */
+    struct worker *_Atomic worker; /* made with the first operation on a stream; read by status */
+    pid_t owner;                /* process that made it: a forked child may only free it */
     int rank;
     int nranks;
     bool deterministic;
@@ -89,6 +91,11 @@ enum kolo_status comm_run_batch(struct operation *batch);
 /* Split a batch into the lists of an engine run. */
 void comm_fill_run(struct engine_run *run, struct operation *batch);
 void comm_quiet(struct kolo_comm *comm);
+enum kolo_status worker_get(struct kolo_comm *comm, struct worker **out);
+
+/* api_group.c: whether this thread collects a group; forget what it holds of a communicator. */
+bool group_is_open(void);
+void group_forget(struct kolo_comm *comm);
 
 /* The largest buffer of a rank in bytes, as tables and the tuner count. */
 size_t operation_bytes(enum kolo_coll coll, size_t count, size_t type_bytes, int nranks);

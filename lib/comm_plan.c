@@ -151,7 +151,6 @@ enum kolo_status comm_load_plans(struct kolo_comm *comm, const char *path)
     TRY(plan_load(path, &plans, &n));
     const size_t nranks = (size_t)comm->nranks;
     enum kolo_status status = KOLO_OK;
-    bool is_any = false;
     for (size_t i = 0; i < n && status == KOLO_OK; i++) {
         if (plans[i]->nranks != comm->nranks)
             continue; /* for communicators of another size */
@@ -165,12 +164,9 @@ enum kolo_status comm_load_plans(struct kolo_comm *comm, const char *path)
             max_span = max_int(max_span, plans[i + r]->max_span);
         if (status == KOLO_OK)
             status = adopt(comm, &plans[i + (size_t)comm->rank], max_span);
-        is_any = true;
         i += nranks - 1;
     }
     plan_set_destroy(plans, n);
-    if (status == KOLO_OK && !is_any)
-        return fail(KOLO_ERR_ARG, "%s has no plan for %d ranks", path, comm->nranks);
     return status;
 }
 

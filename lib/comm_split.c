@@ -83,6 +83,11 @@ enum kolo_status kolo_comm_split(struct kolo_comm *comm, int color, int key,
 {
     if (!comm || !out)
         return fail(KOLO_ERR_ARG, "comm_split: %s is NULL", comm ? "out" : "comm");
+    if (group_is_open()) {
+        fail(KOLO_ERR_USAGE, "comm_split inside a group: end the group first");
+        engine_note(comm->engine);
+        return KOLO_ERR_USAGE;
+    }
     if (color < KOLO_SPLIT_NONE) {
         fail(KOLO_ERR_ARG, "comm_split: color is %d, not KOLO_SPLIT_NONE or 0 and above", color);
         engine_note(comm->engine);
@@ -93,6 +98,7 @@ enum kolo_status kolo_comm_split(struct kolo_comm *comm, int color, int key,
     inherited.timeout_ms = (int64_t)(comm->timeout_ns / 1000000u);
     inherited.setup_timeout_ms = comm->setup_timeout_ms;
     inherited.name = comm->name;
+    inherited.plan_file = comm->plan_file;
     struct kolo_comm *made;
     const enum kolo_status status = split(comm, color, key, config ? config : &inherited, &made);
     if (status != KOLO_OK) {

@@ -60,23 +60,24 @@ enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t
     return KOLO_OK;
 
 no_memory:
-    engine_destroy(e);
+    engine_destroy(e, true);
     return fail(KOLO_ERR_NOMEM, "out of memory for the links of %d ranks", nranks);
 }
 
-void engine_destroy(struct engine *e)
+void engine_destroy(struct engine *e, bool quietly)
 {
     if (!e)
         return;
-    if (e->transport) {
+    if (e->transport && !quietly) {
         uint32_t live = BOARD_LIVE;
         /* Release: what this rank has sent is visible before its goodbye. */
         atomic_compare_exchange_strong_explicit(&e->board->state, &live, BOARD_LEFT,
                                                 memory_order_release, memory_order_relaxed);
         for (int r = 0; r < e->nranks; r++)
             link_ring(e->transport->ops->bell(e->transport, r));
-        e->transport->ops->close(e->transport);
     }
+    if (e->transport)
+        e->transport->ops->close(e->transport);
     mem_free(e->boards);
     mem_free(e->links);
     mem_free(e->dst);

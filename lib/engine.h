@@ -83,6 +83,7 @@ struct job {
     uint64_t rounds;
     uint32_t signature;
     uint64_t seq;
+    uint64_t began_ns; /* first look at the clock while it waited; 0: not yet */
     reduce_fn reduce;
     double post_div;
     bool stream;
@@ -138,6 +139,7 @@ struct engine {
     void **remote_at;             /* operands of a move by tiles; like dst and src together */
     unsigned char *bounce;        /* tiles of remote operands, see exec_remote.c */
     size_t bounce_tiles;
+    size_t tile_bytes;
     unsigned char *tmp;
     size_t tmp_bytes;
     struct engine_counters counters;
@@ -152,8 +154,9 @@ struct engine {
 
 enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t slot_bytes,
                                struct engine **out);
-/* Also closes the transport (on success of create).  Says goodbye to the peers.  Takes NULL. */
-void engine_destroy(struct engine *e);
+/* Also closes the transport (on success of create).  Says goodbye to the peers, unless quietly (in a
+ * forked child, whose parent goes on).  Takes NULL. */
+void engine_destroy(struct engine *e, bool quietly);
 
 struct link *engine_link(struct engine *e, bool is_producer, int peer, int channel);
 
@@ -204,7 +207,6 @@ enum wait_phase { PHASE_SPIN, PHASE_YIELD, PHASE_SLEEP };
 struct wait {
     uint64_t passes;        /* without progress */
     uint64_t stalled_ns;    /* when this stall was first timed; 0: not yet */
-    uint64_t began_ns;      /* when the run first had to wait long enough to look at a clock */
     uint64_t next_check_ns;
     uint64_t next_alive_ns;
     enum wait_phase phase;
@@ -240,12 +242,12 @@ void board_publish(struct board *b, uint64_t seq, const struct call *c);
 
 /* exec_remote.c: the move whose pointers stand in e->dst and e->src, some of them in other processes;
  * 0 or an errno with *peer. */
-int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 size_t len, int *peer);
-/* The arithmetic alone: `len` elements at e->dst and e->src. */
-void move_local(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+/* The arithmetic alone: `len` elements at e->dst and e->src, of which source from_in is this rank's own
+ * input (-1: none).  The pointers may be moved on. */
+void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 bool may_stream, size_t len);
-enum { REMOTE_TILE = 131072 }; /* bytes: a system call costs about 1 us, copying a tile about 10 */
 
 /* One pass over a job; true when something moved.  Sets *status on a mismatch. */
 bool job_progress(struct engine *e, struct job *j, enum kolo_status *status);

@@ -88,8 +88,34 @@ static inline int operand_row(const struct plan *p, const struct plan_operand *o
 
 /* ---- the move ---- */
 
-/* Pointers stand in e->dst and e->src; `len` elements each. */
-void move_local(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+/* The scaled contribution of a pre-multiplied sum, rounded to its type as it travels to the peers, so
+ * that the result does not depend on who adds it up: tile by tile, then as any other source. */
+static void move_scaled(struct engine *e, const struct job *j, struct reduce_args *args, int from_in)
+{
+    enum { TILE = 4096 };
+    unsigned char tile[TILE] __attribute__((aligned(64)));
+    void *const to_tile[1] = {tile};
+    const size_t step = TILE / j->type_bytes, count = args->count;
+    for (size_t at = 0; at < count; at += step) {
+        const size_t len = count - at < step ? count - at : step;
+        const struct reduce_args scale = {.dst = to_tile, .src = &e->src[from_in], .ndst = 1, .nsrc = 1,
+                                          .count = len, .pre = j->pre, .pre_mask = 1};
+        j->reduce(&scale);
+        const void *const own = e->src[from_in];
+        e->src[from_in] = tile;
+        args->count = len;
+        j->reduce(args);
+        e->src[from_in] = own;
+        for (int k = 0; k < args->nsrc; k++)
+            e->src[k] = (const char *)e->src[k] + len * j->type_bytes;
+        for (int k = 0; k < args->ndst; k++)
+            e->dst[k] = (char *)e->dst[k] + len * j->type_bytes;
+    }
+}
+
+/* Pointers stand in e->dst and e->src; `len` elements each.  from_in: the source that is this rank's
+ * own input; -1 none. */
+void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 bool may_stream, size_t len)
 {
     const bool is_avg = (s->flags & PLAN_FINAL) && j->post_div > 0;
@@ -101,15 +127,17 @@ void move_local(struct engine *e, const struct job *j, const struct plan_step *s
         .count = len,
         .stream = j->stream && may_stream,
     };
-    if (s->nsrc == 1 && !is_avg && !(j->pre && from_in)) {
+    if (UNLIKELY(j->pre && from_in >= 0)) {
+        move_scaled(e, j, &args, from_in);
+        return;
+    }
+    if (s->nsrc == 1 && !is_avg) {
         args.count = len * j->type_bytes;
         if (s->ndst > 1 || e->dst[0] != e->src[0]) /* in place there is nothing to copy */
             e->reduce->copy(&args);
         return;
     }
     args.post_div = is_avg ? j->post_div : 0;
-    args.pre = from_in ? j->pre : NULL;
-    args.pre_mask = from_in;
     j->reduce(&args);
 }
 
@@ -132,13 +160,13 @@ static bool is_contiguous(const struct plan *p, const struct job *j, const struc
 /* Fill in the pointers for the i-th chunk of the step's span (or all of it); link operands stand at
  * `packed` bytes into their message of `bytes`. */
 static void resolve(struct engine *e, const struct job *j, const struct plan_step *s, int i,
-                    size_t from, size_t packed, size_t bytes, uint64_t *from_in, bool *all_user)
+                    size_t from, size_t packed, size_t bytes, int *from_in, bool *all_user)
 {
     const struct plan *p = j->program->plan;
     const struct plan_operand *o = &p->operands[s->first];
     struct link *const *links = &j->program->links[s->first];
     const int n = s->ndst + s->nsrc;
-    uint64_t in = 0;
+    int in = -1;
     bool user = true;
     for (int k = 0; k < n; k++) {
         unsigned char *at;
@@ -155,8 +183,8 @@ static void resolve(struct engine *e, const struct job *j, const struct plan_ste
             e->dst[k] = at;
         } else {
             e->src[k - s->ndst] = at;
-            if (o[k].space == PLAN_IN && k - s->ndst < 64)
-                in |= (uint64_t)1 << (k - s->ndst);
+            if (o[k].space == PLAN_IN)
+                in = k - s->ndst;
         }
     }
     *from_in = in;
@@ -164,7 +192,7 @@ static void resolve(struct engine *e, const struct job *j, const struct plan_ste
 }
 
 /* false: a peer's memory could not be reached; *status says so. */
-static bool move(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+static bool move(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                  bool all_user, size_t len, enum kolo_status *status)
 {
     if (LIKELY(!j->has_remote)) {
@@ -184,7 +212,7 @@ static bool move(struct engine *e, const struct job *j, const struct plan_step *
 static bool move_span(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
                       size_t len, size_t bytes, enum kolo_status *status)
 {
-    uint64_t from_in;
+    int from_in;
     bool all_user;
     if (is_contiguous(j->program->plan, j, s)) {
         resolve(e, j, s, 0, from, 0, bytes, &from_in, &all_user);
@@ -453,6 +481,7 @@ static void lanes_start(struct job *j)
         lane->begin = lane->at = p->steps + p->lanes[i].first;
         lane->end = lane->begin + p->lanes[i].nsteps;
         lane->round = 0;
+        lane->blocked = NULL;
         lane->is_done = lane->begin == lane->end;
         j->lanes_left -= lane->is_done;
     }
@@ -509,6 +538,7 @@ void job_start(struct engine *e, struct job *j)
     const bool is_p2p = j->call.coll == KOLO_COLL_SEND || j->call.coll == KOLO_COLL_RECV;
     const int type = j->call.type;
     j->seq = is_p2p ? 0 : e->seq++;
+    j->began_ns = 0;
     j->signature = call_signature(&j->call, j->seq);
     if (!is_p2p)
         board_publish(e->board, j->seq, &j->call);

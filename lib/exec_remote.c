@@ -41,7 +41,7 @@ static int fetch_tile(struct engine *e, const struct plan_operand *from, int nsr
                       int *peer)
 {
     for (int k = 0; k < nsrc; k++) {
-        unsigned char *tile = e->bounce + (size_t)(k + 1) * REMOTE_TILE;
+        unsigned char *tile = e->bounce + (size_t)(k + 1) * e->tile_bytes;
         if (!is_remote(e, &from[k]))
             continue;
         *peer = from[k].peer;
@@ -80,7 +80,7 @@ static int keep_local(struct engine *e, const struct plan_operand *to, int ndst)
     return n;
 }
 
-int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, uint64_t from_in,
+int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 size_t len, int *peer)
 {
     const struct plan_operand *to = &j->program->plan->operands[s->first], *from = to + s->ndst;
@@ -99,7 +99,7 @@ int move_remote(struct engine *e, const struct job *j, const struct plan_step *s
     void **wanted = e->remote_at; /* the operands' own pointers, tile after tile */
     for (int k = 0; k < n; k++)
         wanted[k] = k < s->ndst ? e->dst[k] : (void *)(uintptr_t)e->src[k - s->ndst];
-    const size_t tile = REMOTE_TILE / j->type_bytes;
+    const size_t tile = e->tile_bytes / j->type_bytes;
     for (size_t at = 0; at < len; at += tile) {
         const size_t part = len - at < tile ? len - at : tile;
         for (int k = 0; k < s->ndst; k++)

@@ -123,6 +123,10 @@ static void layout_v(struct operation *op)
         j->layout[1] = (struct layout){c[r], c[r], NULL, NULL};
     if (j->call.coll == KOLO_COLL_ALL_GATHER_V)
         j->layout[0] = (struct layout){c[2 * n + r], c[2 * n + r], NULL, NULL};
+    /* What the blocks hold together; rows with counts do not use it. */
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; j->layout[i].counts && k < n; k++)
+            j->layout[i].total += j->layout[i].counts[k];
 }
 
 static void bind_pointers(struct operation *op)
@@ -212,8 +216,9 @@ enum kolo_status operation_bind(struct operation *op)
 
 void comm_quiet(struct kolo_comm *comm)
 {
-    if (UNLIKELY(comm->worker && !worker_is_idle(comm->worker)))
-        worker_drain(comm->worker);
+    struct worker *w = atomic_load_explicit(&comm->worker, memory_order_relaxed);
+    if (UNLIKELY(w && !worker_is_idle(w)))
+        worker_drain(w);
 }
 
 enum kolo_status comm_run(struct operation *op)
@@ -291,19 +296,36 @@ static size_t list_streams(struct operation *batch, struct kolo_stream **streams
     return n;
 }
 
+enum kolo_status worker_get(struct kolo_comm *comm, struct worker **out)
+{
+    struct worker *w = atomic_load_explicit(&comm->worker, memory_order_relaxed);
+    if (!w) {
+        TRY(worker_create(comm->name, &w));
+        /* Release: pairs with kolo_comm_status on other threads. */
+        atomic_store_explicit(&comm->worker, w, memory_order_release);
+    }
+    *out = w;
+    return KOLO_OK;
+}
+
 enum kolo_status comm_submit(struct operation *batch)
 {
-    enum { MOST_STREAMS = 64 };
-    struct kolo_comm *comm = batch->comm;
-    struct kolo_stream *streams[MOST_STREAMS];
-    if (!comm->worker)
-        TRY(worker_create(comm->name, &comm->worker));
+    struct worker *worker;
+    TRY(worker_get(batch->comm, &worker));
     batch->work.run = work_run;
     batch->work.finish = work_finish;
     if (!batch->next)
-        return worker_submit(comm->worker, &batch->work, batch->stream);
-    const size_t n = list_streams(batch, streams, MOST_STREAMS);
-    return worker_submit_many(comm->worker, &batch->work, streams, n);
+        return worker_submit(worker, &batch->work, batch->stream);
+    size_t room = 0;
+    for (const struct operation *op = batch; op; op = op->next)
+        room++;
+    struct kolo_stream **streams = mem_calloc(room, sizeof(struct kolo_stream *));
+    if (!streams)
+        return fail(KOLO_ERR_NOMEM, "out of memory for a group of %zu operations", room);
+    const size_t n = list_streams(batch, streams, room);
+    const enum kolo_status status = worker_submit_many(worker, &batch->work, streams, n);
+    mem_free(streams);
+    return status;
 }
 
 enum kolo_status request_launch(const struct request *q)
@@ -312,7 +334,10 @@ enum kolo_status request_launch(const struct request *q)
     enum kolo_status status;
     if (LIKELY(!q->stream && !group_is_open())) {
         status = fill(comm->inline_op, q);
-        return status == KOLO_OK ? comm_run(comm->inline_op) : status;
+        if (LIKELY(status == KOLO_OK))
+            return comm_run(comm->inline_op);
+        engine_note(comm->engine);
+        return status;
     }
     struct operation *op;
     status = operation_take(comm, &op);

@@ -129,6 +129,9 @@ static enum kolo_status force_word(struct tune *t, const char *word, size_t n)
     if (t->facts.nranks > 1 && !plan_algo_can(a, &shape))
         return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s:%s cannot serve %d ranks", text, name,
                     t->facts.nranks);
+    if (t->facts.nranks > 1 && !may_use(&t->facts, a, a->coll, true))
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s:%s does not reduce in rank order, as a deterministic "
+                                  "communicator needs", text, name);
     size_t count;
     force(t, a, (uint8_t)(a - plan_algos(&count) + 1));
     return KOLO_OK;

@@ -91,7 +91,11 @@ static enum kolo_status check_boards(struct engine *e)
         if (r == e->rank ||
             atomic_load_explicit(&b->state, memory_order_acquire) != BOARD_FAILED)
             continue;
-        fail((enum kolo_status)b->status, "reported by rank %d: %.*s", r, BOARD_TEXT - 64, b->text);
+        const bool is_hearsay = strncmp(b->text, "reported by ", 12) == 0;
+        if (is_hearsay)
+            fail((enum kolo_status)b->status, "%.*s", BOARD_TEXT - 1, b->text);
+        else
+            fail((enum kolo_status)b->status, "reported by rank %d: %.*s", r, BOARD_TEXT - 64, b->text);
         return engine_break(e, (enum kolo_status)b->status);
     }
     return KOLO_OK;
@@ -137,7 +141,7 @@ static enum kolo_status lost(struct engine *e, int peer, const char *how)
     return engine_break(e, KOLO_ERR_PEER_LOST);
 }
 
-/* A rank that left in order is missed only by those who still wait for it. */
+/* A rank that is gone is missed only by those who still wait for it. */
 static enum kolo_status check_alive(struct engine_run *run)
 {
     struct engine *e = run->engine;
@@ -149,7 +153,8 @@ static enum kolo_status check_alive(struct engine_run *run)
         if (state == BOARD_LEFT) {
             if (run_needs(run, r))
                 return lost(e, r, "has destroyed its communicator while this rank waits for it");
-        } else if (!alive && state == BOARD_LIVE) {
+        } else if (!alive && state == BOARD_LIVE && run_needs(run, r)) {
+            /* Who does not need it goes on: all that it has sent is here. */
             return lost(e, r, "died or closed its connection");
         }
     }
@@ -187,17 +192,25 @@ static enum kolo_status timed_out(struct engine_run *run, const struct job *j, u
     return engine_break(run->engine, KOLO_ERR_TIMEOUT);
 }
 
-static enum kolo_status check_deadline(struct engine_run *run, uint64_t waited_ns)
+static enum kolo_status check_job(struct engine_run *run, struct job *j, uint64_t now)
 {
-    if (run->collectives && waited_ns > run->collectives->timeout_ns)
-        return timed_out(run, run->collectives, waited_ns);
+    if (j->phase == JOB_DONE)
+        return KOLO_OK;
+    if (j->began_ns == 0)
+        j->began_ns = now;
+    return now - j->began_ns > j->timeout_ns ? timed_out(run, j, now - j->began_ns) : KOLO_OK;
+}
+
+static enum kolo_status check_deadline(struct engine_run *run, uint64_t now)
+{
+    if (run->collectives)
+        TRY(check_job(run, run->collectives, now));
     for (struct job *j = run->p2p; j; j = j->next)
-        if (j->phase != JOB_DONE && waited_ns > j->timeout_ns)
-            return timed_out(run, j, waited_ns);
+        TRY(check_job(run, j, now));
     return KOLO_OK;
 }
 
-static enum kolo_status check(struct wait *w, struct engine_run *run, uint64_t now, bool look_alive)
+static enum kolo_status check(struct engine_run *run, uint64_t now, bool look_alive)
 {
     struct engine *e = run->engine;
     TRY(engine_status(e));
@@ -207,7 +220,7 @@ static enum kolo_status check(struct wait *w, struct engine_run *run, uint64_t n
     TRY(check_boards(e));
     if (look_alive)
         TRY(check_alive(run));
-    return check_deadline(run, now - w->began_ns);
+    return check_deadline(run, now);
 }
 
 static void check_all(struct wait *w, struct engine_run *runs, size_t n, uint64_t now)
@@ -220,7 +233,7 @@ static void check_all(struct wait *w, struct engine_run *runs, size_t n, uint64_
         w->next_alive_ns = now + ALIVE_NS;
     for (size_t i = 0; i < n; i++)
         if (runs[i].status == KOLO_OK && (runs[i].collectives || runs[i].p2p))
-            runs[i].status = check(w, &runs[i], now, look_alive);
+            runs[i].status = check(&runs[i], now, look_alive);
 }
 
 /* ---- waiting ---- */
@@ -235,8 +248,7 @@ static void check_all(struct wait *w, struct engine_run *runs, size_t n, uint64_
 static uint64_t note_time(struct wait *w)
 {
     const uint64_t now = now_ns();
-    if (w->began_ns == 0) {
-        w->began_ns = now;
+    if (w->next_check_ns == 0) {
         w->next_check_ns = now + CHECK_NS;
         w->next_alive_ns = now + ALIVE_NS;
     }

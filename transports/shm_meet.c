@@ -426,6 +426,12 @@ static void name_peers(struct meeting *m)
     s->has_windows |= s->is_one_process;
 }
 
+static uint64_t deadline_after(int64_t ms)
+{
+    const uint64_t now = now_ns(), most = (UINT64_MAX - now) / 1000000u;
+    return now + ((uint64_t)ms < most ? (uint64_t)ms : most) * 1000000u;
+}
+
 enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *cards, int rank, int n,
                           const unsigned char secret[16], int64_t timeout_ms, struct transport **out)
 {
@@ -433,7 +439,7 @@ enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *
                         .secret = secret,
                         .listener = listener->fd,
                         .segment_fd = -1,
-                        .deadline_ns = now_ns() + (uint64_t)timeout_ms * 1000000u};
+                        .deadline_ns = deadline_after(timeout_ms)};
     enum kolo_status status = shm_create(rank, n, listener->slot_bytes, &m.shm);
     if (status != KOLO_OK)
         goto undo_listener;
