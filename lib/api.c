@@ -17,7 +17,10 @@ enum kolo_status kolo_all_reduce(const void *send, void *recv, size_t count, int
                                  struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_ALL_REDUCE, type, op, 0, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -25,7 +28,10 @@ enum kolo_status kolo_reduce_scatter(const void *send, void *recv, size_t count,
                                      struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_REDUCE_SCATTER, type, op, 0, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -33,7 +39,10 @@ enum kolo_status kolo_reduce_scatter_v(const void *send, void *recv, const size_
                                        int op, struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_REDUCE_SCATTER_V, type, op, 0, 0},
-                        .send = send, .recv = recv, .send_counts = counts, .comm = comm,
+                        .send = send,
+                        .recv = recv,
+                        .send_counts = counts,
+                        .comm = comm,
                         .stream = stream};
     return enter(&q);
 }
@@ -42,7 +51,10 @@ enum kolo_status kolo_all_gather(const void *send, void *recv, size_t count, int
                                  struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_ALL_GATHER, type, 0, 0, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -51,8 +63,12 @@ enum kolo_status kolo_all_gather_v(const void *send, void *recv, const size_t *c
                                    void *stream)
 {
     struct request q = {.call = {KOLO_COLL_ALL_GATHER_V, type, 0, 0, 0},
-                        .send = send, .recv = recv, .recv_counts = counts, .recv_displs = displs,
-                        .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .recv_counts = counts,
+                        .recv_displs = displs,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -60,7 +76,10 @@ enum kolo_status kolo_all_to_all(const void *send, void *recv, size_t count, int
                                  struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_ALL_TO_ALL, type, 0, 0, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -70,9 +89,14 @@ enum kolo_status kolo_all_to_all_v(const void *send, const size_t *send_counts,
                                    void *stream)
 {
     struct request q = {.call = {KOLO_COLL_ALL_TO_ALL_V, type, 0, 0, 0},
-                        .send = send, .recv = recv, .send_counts = send_counts,
-                        .send_displs = send_displs, .recv_counts = recv_counts,
-                        .recv_displs = recv_displs, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .send_counts = send_counts,
+                        .send_displs = send_displs,
+                        .recv_counts = recv_counts,
+                        .recv_displs = recv_displs,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -80,7 +104,10 @@ enum kolo_status kolo_broadcast(const void *send, void *recv, size_t count, int 
                                 struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_BROADCAST, type, 0, root, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -88,7 +115,10 @@ enum kolo_status kolo_reduce(const void *send, void *recv, size_t count, int typ
                              struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_REDUCE, type, op, root, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -96,7 +126,10 @@ enum kolo_status kolo_gather(const void *send, void *recv, size_t count, int typ
                              struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_GATHER, type, 0, root, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -104,21 +137,27 @@ enum kolo_status kolo_scatter(const void *send, void *recv, size_t count, int ty
                               struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_SCATTER, type, 0, root, count},
-                        .send = send, .recv = recv, .comm = comm, .stream = stream};
+                        .send = send,
+                        .recv = recv,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
 enum kolo_status kolo_barrier(struct kolo_comm *comm, void *stream)
 {
-    struct request q = {.call = {KOLO_COLL_BARRIER, KOLO_U8, 0, 0, 0}, .comm = comm, .stream = stream};
+    struct request q = {
+        .call = {KOLO_COLL_BARRIER, KOLO_U8, 0, 0, 0}, .comm = comm, .stream = stream};
     return enter(&q);
 }
 
-enum kolo_status kolo_send(const void *buf, size_t count, int type, int peer, struct kolo_comm *comm,
-                           void *stream)
+enum kolo_status kolo_send(const void *buf, size_t count, int type, int peer,
+                           struct kolo_comm *comm, void *stream)
 {
     struct request q = {.call = {KOLO_COLL_SEND, type, 0, peer, count},
-                        .send = buf, .comm = comm, .stream = stream};
+                        .send = buf,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }
 
@@ -126,6 +165,8 @@ enum kolo_status kolo_recv(void *buf, size_t count, int type, int peer, struct k
                            void *stream)
 {
     struct request q = {.call = {KOLO_COLL_RECV, type, 0, peer, count},
-                        .recv = buf, .comm = comm, .stream = stream};
+                        .recv = buf,
+                        .comm = comm,
+                        .stream = stream};
     return enter(&q);
 }

@@ -60,15 +60,16 @@ static enum kolo_status check_op(const struct request *q)
     if (op >= KOLO_OP_FIRST_CUSTOM) {
         const int i = op - KOLO_OP_FIRST_CUSTOM;
         if (i >= comm->ncustom || !comm->custom[i].is_used)
-            return fail(KOLO_ERR_ARG, "%s: op %d is not a handle of this communicator", name_of(q), op);
+            return fail(KOLO_ERR_ARG, "%s: op %d is not a handle of this communicator", name_of(q),
+                        op);
         if (comm->custom[i].type != type)
             return fail(KOLO_ERR_ARG, "%s: op %d was made for type %d, not %d", name_of(q), op,
                         comm->custom[i].type, type);
         return KOLO_OK;
     }
     if (op < 0 || op >= KOLO_NOPS)
-        return fail(KOLO_ERR_ARG, "%s: op is %d, not an enum kolo_op (0 to %d) or a handle", name_of(q),
-                    op, KOLO_NOPS - 1);
+        return fail(KOLO_ERR_ARG, "%s: op is %d, not an enum kolo_op (0 to %d) or a handle",
+                    name_of(q), op, KOLO_NOPS - 1);
     if (!reduce_op_valid(type, op))
         return fail(KOLO_ERR_ARG, "%s: bitwise op %d is defined for integers, not for type %d",
                     name_of(q), op, type);
@@ -81,9 +82,10 @@ static enum kolo_status check_overlap(const struct request *q, const void *send,
     if (is_in_place || send_bytes == 0 || recv_bytes == 0 ||
         !overlap(send, send_bytes, recv, recv_bytes))
         return KOLO_OK;
-    return fail(KOLO_ERR_ARG,
-                "%s: send [%p, +%zu) and recv [%p, +%zu) overlap, but not as in place is defined for it",
-                name_of(q), send, send_bytes, recv, recv_bytes);
+    return fail(
+        KOLO_ERR_ARG,
+        "%s: send [%p, +%zu) and recv [%p, +%zu) overlap, but not as in place is defined for it",
+        name_of(q), send, send_bytes, recv, recv_bytes);
 }
 
 static enum kolo_status check_buffers(const struct request *q)
@@ -93,8 +95,8 @@ static enum kolo_status check_buffers(const struct request *q)
     size_t block, whole;
     if (!size_mul(q->call.count, size, &block) || !size_mul(block, n, &whole) ||
         whole > (size_t)PTRDIFF_MAX)
-        return fail(KOLO_ERR_ARG, "%s: count %zu of %zu-byte elements on %zu ranks overflows", name_of(q),
-                    q->call.count, size, n);
+        return fail(KOLO_ERR_ARG, "%s: count %zu of %zu-byte elements on %zu ranks overflows",
+                    name_of(q), q->call.count, size, n);
     if (block == 0)
         return KOLO_OK;
     if (s.send_blocks && !q->send)
@@ -105,7 +107,8 @@ static enum kolo_status check_buffers(const struct request *q)
         return KOLO_OK;
     const bool is_in_place = (const char *)q->send + s.in_place_send * block ==
                              (const char *)q->recv + s.in_place_recv * block;
-    return check_overlap(q, q->send, s.send_blocks * block, q->recv, s.recv_blocks * block, is_in_place);
+    return check_overlap(q, q->send, s.send_blocks * block, q->recv, s.recv_blocks * block,
+                         is_in_place);
 }
 
 /* ---- v-variants ---- */
@@ -121,8 +124,8 @@ static enum kolo_status measure(const struct request *q, const size_t *counts, c
         if (!size_add(displs ? displs[r] : total, counts[r], &end) ||
             !size_add(total, counts[r], &total) || end > (size_t)PTRDIFF_MAX / size ||
             total > (size_t)PTRDIFF_MAX / size)
-            return fail(KOLO_ERR_ARG, "%s: %s of rank %d (%zu elements of %zu bytes) overflow", name_of(q),
-                        what, r, counts[r], size);
+            return fail(KOLO_ERR_ARG, "%s: %s of rank %d (%zu elements of %zu bytes) overflow",
+                        name_of(q), what, r, counts[r], size);
         extent = counts[r] > 0 && end > extent ? end : extent;
     }
     *extent_bytes = extent * size;
@@ -148,8 +151,8 @@ static enum kolo_status check_disjoint(const struct request *q)
         for (int b = a + 1; b < n; b++)
             if (counts[a] && counts[b] && displs[a] < displs[b] + counts[b] &&
                 displs[b] < displs[a] + counts[a])
-                return fail(KOLO_ERR_ARG, "%s: the receive blocks of ranks %d and %d overlap", name_of(q),
-                            a, b);
+                return fail(KOLO_ERR_ARG, "%s: the receive blocks of ranks %d and %d overlap",
+                            name_of(q), a, b);
     return KOLO_OK;
 }
 
@@ -222,8 +225,8 @@ static enum kolo_status check_v(struct request *q)
         return fail(KOLO_ERR_ARG, "%s: %s is NULL with nonzero counts", name_of(q),
                     send_bytes && !q->send ? "send" : "recv");
     if (q->call.coll == KOLO_COLL_ALL_TO_ALL_V && q->send_counts[r] != q->recv_counts[r])
-        return fail(KOLO_ERR_ARG, "%s: rank %d sends %zu elements to itself but expects %zu", name_of(q),
-                    r, q->send_counts[r], q->recv_counts[r]);
+        return fail(KOLO_ERR_ARG, "%s: rank %d sends %zu elements to itself but expects %zu",
+                    name_of(q), r, q->send_counts[r], q->recv_counts[r]);
     if (q->call.coll == KOLO_COLL_ALL_TO_ALL_V && is_in_place && send_bytes && !same_layout(q))
         return fail(KOLO_ERR_ARG, "%s: in place needs equal counts and displs for send and receive",
                     name_of(q));
@@ -249,7 +252,9 @@ enum kolo_status request_check(struct request *q)
         return fail(KOLO_ERR_ARG, "%s: %s is %d, not 0 to %d", name_of(q),
                     coll_is_p2p(q->call.coll) ? "peer" : "root", q->call.root, q->comm->nranks - 1);
     if (coll_is_p2p(q->call.coll) && q->call.root == q->comm->rank && !group_is_open())
-        return fail(KOLO_ERR_USAGE, "%s: a rank exchanges with itself only inside a group that holds "
-                                    "both the send and the receive", name_of(q));
+        return fail(KOLO_ERR_USAGE,
+                    "%s: a rank exchanges with itself only inside a group that holds "
+                    "both the send and the receive",
+                    name_of(q));
     return coll_is_v(q->call.coll) ? check_v(q) : check_buffers(q);
 }

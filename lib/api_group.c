@@ -94,8 +94,9 @@ static enum kolo_status pair_check(const struct operation *send, const struct op
     const struct call *a = &send->job.call, *b = &recv->job.call;
     if (a->count == b->count && a->type == b->type)
         return KOLO_OK;
-    fail(KOLO_ERR_MISMATCH, "send to itself of count %zu, type %d meets a receive of count %zu, type %d",
-         a->count, a->type, b->count, b->type);
+    fail(KOLO_ERR_MISMATCH,
+         "send to itself of count %zu, type %d meets a receive of count %zu, type %d", a->count,
+         a->type, b->count, b->type);
     return KOLO_ERR_MISMATCH;
 }
 
@@ -243,8 +244,8 @@ static enum kolo_status submit_batch(struct operation *batch)
     return engine_break(comm->engine, status);
 }
 
-/* First all that workers run, then this thread's part, then wait for operations without a stream that
- * went to a worker with others. */
+/* First all that workers run, then this thread's part, then wait for operations without a stream
+ * that went to a worker with others. */
 static enum kolo_status run_batches(struct operation **batches, size_t n, struct engine_run *runs,
                                     struct kolo_comm **awaited)
 {
@@ -281,8 +282,9 @@ static enum kolo_status check_streams(void)
     for (const struct operation *a = group.first; a; a = a->next)
         for (const struct operation *b = a->next; a->stream && b; b = b->next)
             if (b->stream == a->stream && b->comm != a->comm)
-                return fail(KOLO_ERR_USAGE, "a group has operations of two communicators on one stream: "
-                                            "give each communicator a stream of its own");
+                return fail(KOLO_ERR_USAGE,
+                            "a group has operations of two communicators on one stream: "
+                            "give each communicator a stream of its own");
     return KOLO_OK;
 }
 
@@ -311,7 +313,8 @@ static enum kolo_status run_group(void)
             const enum kolo_status copied = run_self_pair(&pairs[i]);
             status = status != KOLO_OK ? status : copied;
         }
-        const enum kolo_status ran = run_batches(batches, make_batches(group.first, batches), runs, awaited);
+        const enum kolo_status ran =
+            run_batches(batches, make_batches(group.first, batches), runs, awaited);
         status = status != KOLO_OK ? status : ran;
     }
     mem_free(batches);

@@ -1,4 +1,5 @@
-/* api_info.c - looking in: plans and predictions, options, machine, counters, the flight recorder. */
+/* api_info.c - looking in: plans and predictions, options, machine, counters, the flight
+ * recorder. */
 #include "api.h"
 #include "boot.h"
 #include "cfg.h"
@@ -32,7 +33,8 @@ static enum kolo_status check_query(const struct kolo_comm *comm, const struct k
     if (kolo_type_size(q->type) == 0)
         return fail(KOLO_ERR_ARG, "explain: type is %d, not an enum kolo_type", q->type);
     if (q->algo && !plan_algo_find((enum kolo_coll)q->coll, q->algo))
-        return fail(KOLO_ERR_ARG, "explain: %s has no algorithm '%s'", kolo_coll_name(q->coll), q->algo);
+        return fail(KOLO_ERR_ARG, "explain: %s has no algorithm '%s'", kolo_coll_name(q->coll),
+                    q->algo);
     return KOLO_OK;
 }
 
@@ -65,15 +67,16 @@ static void list_candidates(const struct tune *t, const struct kolo_query *q, si
             continue;
         text_add(out, "#   %-15s %12.2f us  %s%s%s\n", algos[i].name,
                  tune_cost_ns(&t->facts, &algos[i], shape.coll, bytes) * 1e-3, algos[i].what,
-                 &algos[i] == chosen                            ? "   <- chosen"
-                 : &algos[i] == fallback && fallback != chosen ? "   <- when a buffer is private memory"
-                                                                : "",
+                 &algos[i] == chosen ? "   <- chosen"
+                 : &algos[i] == fallback && fallback != chosen
+                     ? "   <- when a buffer is private memory"
+                     : "",
                  "");
     }
 }
 
-enum kolo_status kolo_explain(const struct kolo_comm *comm, const struct kolo_query *query, char *text,
-                              size_t size, size_t *needed)
+enum kolo_status kolo_explain(const struct kolo_comm *comm, const struct kolo_query *query,
+                              char *text, size_t size, size_t *needed)
 {
     TRY(check_query(comm, query));
     static _Thread_local struct tune scratch;
@@ -95,7 +98,8 @@ enum kolo_status kolo_explain(const struct kolo_comm *comm, const struct kolo_qu
         list_candidates(tune, query, bytes, chosen, fallback, &t);
     if (chosen)
         text_add(&t, "# %s: %s\n# source: %s\n", chosen->name, chosen->what, chosen->source);
-    const int first = query->rank < 0 ? 0 : query->rank, last = query->rank < 0 ? n - 1 : query->rank;
+    const int first = query->rank < 0 ? 0 : query->rank,
+              last = query->rank < 0 ? n - 1 : query->rank;
     for (int r = first; r <= last; r++) {
         const bool is_p2p = coll_is_p2p(coll);
         const int root = is_p2p && query->root == r ? (r + 1) % n : query->root;
@@ -115,7 +119,8 @@ static void print_build(struct text *t)
 {
     text_add(t, "kolo %d.%d.%d, compiled by %s\n", KOLO_VERSION_MAJOR, KOLO_VERSION_MINOR,
              KOLO_VERSION_PATCH, __VERSION__);
-    text_add(t, "kernels usable here: %s; in use: %s\n", reduce_table_names(), reduce_table_get()->name);
+    text_add(t, "kernels usable here: %s; in use: %s\n", reduce_table_names(),
+             reduce_table_get()->name);
     text_add(t, "transports: shm (ranks of one machine)\n");
 }
 
@@ -125,8 +130,8 @@ static void print_algos(struct text *t)
     const struct plan_algo *algos = plan_algos(&n);
     for (size_t i = 0; i < n; i++)
         text_add(t, "%-16s %-15s %s%s\n%33ssource: %s\n", kolo_coll_name((int)algos[i].coll),
-                 algos[i].name, algos[i].what, algos[i].flags & ALGO_V ? "; also the v-variant" : "", "",
-                 algos[i].source);
+                 algos[i].name, algos[i].what,
+                 algos[i].flags & ALGO_V ? "; also the v-variant" : "", "", algos[i].source);
 }
 
 enum kolo_status kolo_describe(enum kolo_topic topic, char *text, size_t size, size_t *needed)
@@ -160,18 +165,19 @@ enum kolo_status kolo_describe(enum kolo_topic topic, char *text, size_t size, s
 static void print_counter(struct text *t, const char *name, const char *help, uint64_t value,
                           const struct kolo_comm *comm)
 {
-    text_add(t, "# HELP %s %s\n# TYPE %s counter\n%s{communicator=\"%s\",rank=\"%d\"} %" PRIu64 "\n", name,
-             help, name, name, comm->name, comm->rank, value);
+    text_add(t,
+             "# HELP %s %s\n# TYPE %s counter\n%s{communicator=\"%s\",rank=\"%d\"} %" PRIu64 "\n",
+             name, help, name, name, comm->name, comm->rank, value);
 }
 
-static void print_per_coll(struct text *t, const char *name, const char *help, const uint64_t *values,
-                           const struct kolo_comm *comm)
+static void print_per_coll(struct text *t, const char *name, const char *help,
+                           const uint64_t *values, const struct kolo_comm *comm)
 {
     text_add(t, "# HELP %s %s\n# TYPE %s counter\n", name, help, name);
     for (int c = 0; c < KOLO_NCOLLS; c++)
         if (values[c] > 0)
-            text_add(t, "%s{communicator=\"%s\",rank=\"%d\",op=\"%s\"} %" PRIu64 "\n", name, comm->name,
-                     comm->rank, kolo_coll_name(c), values[c]);
+            text_add(t, "%s{communicator=\"%s\",rank=\"%d\",op=\"%s\"} %" PRIu64 "\n", name,
+                     comm->name, comm->rank, kolo_coll_name(c), values[c]);
 }
 
 enum kolo_status kolo_metrics(const struct kolo_comm *comm, char *text, size_t size, size_t *needed)
@@ -186,16 +192,18 @@ enum kolo_status kolo_metrics(const struct kolo_comm *comm, char *text, size_t s
                    "Bytes of the larger buffer of the operations started.", c->bytes, comm);
     print_counter(&t, "kolo_wait_yields_total", "Times the rank gave its CPU away while waiting.",
                   c->yields, comm);
-    print_counter(&t, "kolo_wait_sleeps_total", "Times the rank slept while waiting.", c->sleeps, comm);
-    print_counter(&t, "kolo_window_operations_total", "Operations that copied between buffers directly.",
-                  c->window_operations, comm);
+    print_counter(&t, "kolo_wait_sleeps_total", "Times the rank slept while waiting.", c->sleeps,
+                  comm);
+    print_counter(&t, "kolo_window_operations_total",
+                  "Operations that copied between buffers directly.", c->window_operations, comm);
     print_counter(&t, "kolo_window_misses_total",
                   "Operations that fell back to staging because a buffer was private memory.",
                   c->window_misses, comm);
     return finish(&t, needed);
 }
 
-enum kolo_status kolo_record_dump(const struct kolo_comm *comm, char *text, size_t size, size_t *needed)
+enum kolo_status kolo_record_dump(const struct kolo_comm *comm, char *text, size_t size,
+                                  size_t *needed)
 {
     if (!comm)
         return fail(KOLO_ERR_ARG, "record_dump: comm is NULL");

@@ -29,10 +29,13 @@ enum kolo_status kolo_comm_register(struct kolo_comm *comm, void *ptr, size_t by
 {
     if (!comm || !handle || (!ptr && bytes))
         return note(comm, fail(KOLO_ERR_ARG, "comm_register: %s is NULL",
-                               !comm ? "comm" : !handle ? "handle" : "ptr"));
+                               !comm     ? "comm"
+                               : !handle ? "handle"
+                                         : "ptr"));
     if (bytes > (size_t)PTRDIFF_MAX || (uintptr_t)ptr + bytes < (uintptr_t)ptr)
-        return note(comm, fail(KOLO_ERR_ARG, "comm_register: [%p, +%zu) wraps around the address space",
-                               ptr, bytes));
+        return note(comm,
+                    fail(KOLO_ERR_ARG, "comm_register: [%p, +%zu) wraps around the address space",
+                         ptr, bytes));
     struct registration *r = mem_calloc(1, sizeof *r);
     if (!r)
         return note(comm, fail(KOLO_ERR_NOMEM, "comm_register: out of memory"));
@@ -63,11 +66,13 @@ enum kolo_status kolo_op_create_premul_sum(const void *scalar, int type, struct 
 {
     if (!scalar || !comm || !op)
         return note(comm, fail(KOLO_ERR_ARG, "op_create_premul_sum: %s is NULL",
-                               !scalar ? "scalar" : !comm ? "comm" : "op"));
+                               !scalar ? "scalar"
+                               : !comm ? "comm"
+                                       : "op"));
     const size_t size = kolo_type_size(type);
     if (size == 0)
-        return note(comm, fail(KOLO_ERR_ARG, "op_create_premul_sum: type is %d, not an enum kolo_type",
-                               type));
+        return note(comm, fail(KOLO_ERR_ARG,
+                               "op_create_premul_sum: type is %d, not an enum kolo_type", type));
     int i = 0;
     while (i < comm->ncustom && comm->custom[i].is_used)
         i++;
@@ -90,7 +95,8 @@ enum kolo_status kolo_op_destroy(int op, struct kolo_comm *comm)
         return fail(KOLO_ERR_ARG, "op_destroy: comm is NULL");
     const int i = op - KOLO_OP_FIRST_CUSTOM;
     if (i < 0 || i >= comm->ncustom || !comm->custom[i].is_used)
-        return note(comm, fail(KOLO_ERR_ARG, "op_destroy: %d is not a handle of this communicator", op));
+        return note(comm,
+                    fail(KOLO_ERR_ARG, "op_destroy: %d is not a handle of this communicator", op));
     comm->custom[i].is_used = false;
     return KOLO_OK;
 }

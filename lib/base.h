@@ -26,8 +26,8 @@ enum { ERROR_TEXT_BYTES = 1024 };
  * Called where the error is born; callers pass the status up silently. */
 __attribute__((format(printf, 2, 3), cold)) enum kolo_status fail(enum kolo_status status,
                                                                   const char *format, ...);
-/* For an error that was born, and logged, elsewhere: make `text` (NULL: "") the calling thread's text
- * and return `status`. */
+/* For an error that was born, and logged, elsewhere: make `text` (NULL: "") the calling thread's
+ * text and return `status`. */
 enum kolo_status fail_again(enum kolo_status status, const char *text);
 /* The calling thread's last text (borrowed; "" when none). */
 const char *fail_text(void);

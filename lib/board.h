@@ -1,6 +1,6 @@
-/* board.h - what a rank shows its peers in the page that the transport shares: whether it lives, why
- * it failed, and its last collectives, so that a rank that waits can tell a slow peer from one that
- * called something else.  Each rank writes its own board only. */
+/* board.h - what a rank shows its peers in the page that the transport shares: whether it lives,
+ * why it failed, and its last collectives, so that a rank that waits can tell a slow peer from
+ * one that called something else.  Each rank writes its own board only. */
 #ifndef BOARD_H
 #define BOARD_H
 

@@ -1,24 +1,23 @@
-/* call.c - what an operation is, compared and put into words: signatures on the wire, records on the
- * board, texts in errors. */
+/* call.c - what an operation is, compared and put into words: signatures on the wire, records on
+ * the board, texts in errors. */
 #include "engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 static const char *const type_names[KOLO_NTYPES] = {
-    [KOLO_I8] = "i8",       [KOLO_U8] = "u8",         [KOLO_I32] = "i32",
-    [KOLO_U32] = "u32",     [KOLO_I64] = "i64",       [KOLO_U64] = "u64",
-    [KOLO_F16] = "f16",     [KOLO_F32] = "f32",       [KOLO_F64] = "f64",
-    [KOLO_BF16] = "bf16",   [KOLO_F8E4M3] = "f8e4m3", [KOLO_F8E5M2] = "f8e5m2",
-    [KOLO_I16] = "i16",     [KOLO_U16] = "u16",
+    [KOLO_I8] = "i8",   [KOLO_U8] = "u8",     [KOLO_I32] = "i32",       [KOLO_U32] = "u32",
+    [KOLO_I64] = "i64", [KOLO_U64] = "u64",   [KOLO_F16] = "f16",       [KOLO_F32] = "f32",
+    [KOLO_F64] = "f64", [KOLO_BF16] = "bf16", [KOLO_F8E4M3] = "f8e4m3", [KOLO_F8E5M2] = "f8e5m2",
+    [KOLO_I16] = "i16", [KOLO_U16] = "u16",
 };
-static const char *const op_names[KOLO_NOPS] = {"sum", "prod", "max",  "min",
+static const char *const op_names[KOLO_NOPS] = {"sum", "prod", "max", "min",
                                                 "avg", "band", "bor", "bxor"};
 
 static bool has_op(enum kolo_coll c)
 {
-    return c == KOLO_COLL_ALL_REDUCE || c == KOLO_COLL_REDUCE_SCATTER ||
-           c == KOLO_COLL_REDUCE || c == KOLO_COLL_REDUCE_SCATTER_V;
+    return c == KOLO_COLL_ALL_REDUCE || c == KOLO_COLL_REDUCE_SCATTER || c == KOLO_COLL_REDUCE ||
+           c == KOLO_COLL_REDUCE_SCATTER_V;
 }
 
 static bool has_root(enum kolo_coll c)

@@ -1,6 +1,6 @@
-/* cfg.h - every option of the library in one table (CFG_TABLE): name, kind, default, range, meaning.
- * Read once from the environment, before first use; unknown KOLO_* names and bad values are reported
- * by cfg_check() and by kolo_info, never ignored. */
+/* cfg.h - every option of the library in one table (CFG_TABLE): name, kind, default, range,
+ * meaning. Read once from the environment, before first use; unknown KOLO_* names and bad values
+ * are reported by cfg_check() and by kolo_info, never ignored. */
 #ifndef CFG_H
 #define CFG_H
 
@@ -15,15 +15,14 @@
     X(LOG_FILE, "KOLO_LOG_FILE", STR, "", 0, 0, "file for the log; %h host, %p pid; else stderr")  \
     X(TIMEOUT, "KOLO_TIMEOUT", MS, 600000, 1, INT64_MAX / 1000000, "deadline of an operation")     \
     X(SETUP_TIMEOUT, "KOLO_SETUP_TIMEOUT", MS, 120000, 1, INT64_MAX / 1000000,                     \
-      "deadline of creating or splitting a communicator")                                         \
+      "deadline of creating or splitting a communicator")                                          \
     X(DETERMINISTIC, "KOLO_DETERMINISTIC", INT, 0, 0, 1,                                           \
-      "1: bits do not depend on algorithm or topology")                                           \
-    X(ALGO, "KOLO_ALGO", STR, "", 0, 0,                                                            \
-      "force algorithms: all_reduce:ring,broadcast:binomial")                                      \
+      "1: bits do not depend on algorithm or topology")                                            \
+    X(ALGO, "KOLO_ALGO", STR, "", 0, 0, "force algorithms: all_reduce:ring,broadcast:binomial")    \
     X(PLAN_FILE, "KOLO_PLAN_FILE", STR, "", 0, 0, "file with plans to add to the built-in ones")   \
     X(WAIT, "KOLO_WAIT", ENUM, 0, 0, 3, "auto|spin|yield|sleep: how a rank waits")                 \
     X(SPIN_US, "KOLO_SPIN_US", INT, -1, -1, 1000000,                                               \
-      "microseconds to spin before yielding; -1: by ranks and CPUs")                              \
+      "microseconds to spin before yielding; -1: by ranks and CPUs")                               \
     X(SLOT_BYTES, "KOLO_SLOT_BYTES", BYTES, 65536, 4096, 16777216, "payload of a large link slot") \
     X(WINDOWS, "KOLO_WINDOWS", INT, 1, 0, 1, "0: never read or write buffers of peers directly")   \
     X(CMA, "KOLO_CMA", ENUM, 0, 0, 2,                                                              \
@@ -41,24 +40,25 @@
     X(LOCAL_RANK, "KOLO_LOCAL_RANK", INT, -1, -1, INT32_MAX, "rank among those of this host")      \
     X(ADDR, "KOLO_ADDR", STR, "", 0, 0, "host:port where rank 0 listens")                          \
     X(LAUNCHER, "KOLO_LAUNCHER", STR, "", 0, 0,                                                    \
-      "use this launcher's variables: kolo torchrun pmix ompi pmi slurm env k8s single")
+      "use this launcher: kolo torchrun pmix ompi pmi pals slurm env jax k8s single")
 
 enum cfg_key {
 #define X(key, ...) CFG_##key,
     CFG_TABLE(X)
 #undef X
-    CFG_NKEYS
+        CFG_NKEYS
 };
 
-int64_t cfg_int(enum cfg_key key);      /* INT, MS (milliseconds), BYTES, ENUM (index) */
-const char *cfg_str(enum cfg_key key);  /* STR; borrowed, never NULL */
-bool cfg_is_set(enum cfg_key key);      /* from the environment, not the default */
+int64_t cfg_int(enum cfg_key key);     /* INT, MS (milliseconds), BYTES, ENUM (index) */
+const char *cfg_str(enum cfg_key key); /* STR; borrowed, never NULL */
+bool cfg_is_set(enum cfg_key key);     /* from the environment, not the default */
 
 /* KOLO_OK, or KOLO_ERR_ARG with a text naming the first bad value or unknown KOLO_* variable and
  * what would be legal (for an unknown name: the nearest known one).  Called when a communicator is
  * created. */
 enum kolo_status cfg_check(void);
-/* The table as text for kolo_describe(KOLO_TOPIC_OPTIONS): name, value, origin, default, meaning. */
+/* The table as text for kolo_describe(KOLO_TOPIC_OPTIONS): name, value, origin, default,
+ * meaning. */
 void cfg_print(struct text *out);
 /* Test hook: forget what was read, so that the next call reads the environment again. */
 void cfg_reset(void);

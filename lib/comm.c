@@ -17,13 +17,13 @@ enum { CARD_VERSION = 1, CPU_WORDS = 16 };
 /* What each rank tells all others when a communicator is made. */
 struct comm_card {
     uint32_t version;
-    uint32_t is_able;             /* 0: this rank failed locally and only says so */
+    uint32_t is_able; /* 0: this rank failed locally and only says so */
     struct shm_card shm;
-    unsigned char secret[16];     /* rank 0's is used */
-    uint64_t cpus[CPU_WORDS];     /* affinity mask, 1,024 CPUs */
+    unsigned char secret[16]; /* rank 0's is used */
+    uint64_t cpus[CPU_WORDS]; /* affinity mask, 1,024 CPUs */
     uint32_t deterministic;
     uint32_t windows;
-    uint64_t plans_hash;          /* of what decides about plans */
+    uint64_t plans_hash; /* of what decides about plans */
 };
 
 /* ---- facts that ranks share ---- */
@@ -113,8 +113,10 @@ static enum kolo_status check_cards(const struct comm_card *cards, int n)
         if (c->version != CARD_VERSION)
             return fail(KOLO_ERR_SETUP, "rank %d runs another version of Kolo", r);
         if (!c->is_able)
-            return fail(KOLO_ERR_SETUP, "rank %d failed while the communicator was made; see its own "
-                                        "error", r);
+            return fail(KOLO_ERR_SETUP,
+                        "rank %d failed while the communicator was made; see its own "
+                        "error",
+                        r);
         if (memcmp(c->shm.host, cards[0].shm.host, sizeof c->shm.host) != 0)
             return fail(KOLO_ERR_UNSUPPORTED,
                         "ranks 0 (host %.60s) and %d (host %.60s) are on different machines or "
@@ -122,11 +124,12 @@ static enum kolo_status check_cards(const struct comm_card *cards, int n)
                         cards[0].shm.hostname, r, c->shm.hostname);
         if (c->deterministic != cards[0].deterministic || c->plans_hash != cards[0].plans_hash ||
             c->windows != cards[0].windows || c->shm.slot_bytes != cards[0].shm.slot_bytes)
-            return fail(KOLO_ERR_SETUP,
-                        "ranks 0 and %d have different settings of deterministic, KOLO_ALGO, "
-                        "KOLO_WINDOWS, KOLO_CMA, KOLO_SLOT_BYTES or the plan file: set them alike on "
-                        "all ranks",
-                        r);
+            return fail(
+                KOLO_ERR_SETUP,
+                "ranks 0 and %d have different settings of deterministic, KOLO_ALGO, "
+                "KOLO_WINDOWS, KOLO_CMA, KOLO_SLOT_BYTES or the plan file: set them alike on "
+                "all ranks",
+                r);
     }
     return KOLO_OK;
 }
@@ -139,13 +142,16 @@ static enum kolo_status check_config(const struct kolo_config *config)
     if (!config)
         return KOLO_OK;
     if (config->size != sizeof *config)
-        return fail(KOLO_ERR_ARG,
-                    "config: size is %zu, this library expects %zu: start from KOLO_CONFIG_INIT and "
-                    "compile against the header of the library in use",
-                    config->size, sizeof *config);
+        return fail(
+            KOLO_ERR_ARG,
+            "config: size is %zu, this library expects %zu: start from KOLO_CONFIG_INIT and "
+            "compile against the header of the library in use",
+            config->size, sizeof *config);
     if (config->place != KOLO_PLACE_HOST)
-        return fail(KOLO_ERR_UNSUPPORTED, "config: place %d is a device, and this version serves host "
-                                          "memory (KOLO_PLACE_HOST) only", config->place);
+        return fail(KOLO_ERR_UNSUPPORTED,
+                    "config: place %d is a device, and this version serves host "
+                    "memory (KOLO_PLACE_HOST) only",
+                    config->place);
     if (config->timeout_ms < 0 || config->setup_timeout_ms < 0)
         return fail(KOLO_ERR_ARG, "config: a timeout is negative");
     if (config->deterministic != 0 && config->deterministic != 1)
@@ -174,7 +180,8 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
     comm->deterministic =
         cfg_is_set(CFG_DETERMINISTIC) ? cfg_int(CFG_DETERMINISTIC) != 0 : c->deterministic != 0;
     const int64_t timeout_ms = pick_ms(c->timeout_ms, CFG_TIMEOUT);
-    comm->timeout_ns = timeout_ms > INT64_MAX / 1000000 ? INT64_MAX : (uint64_t)timeout_ms * 1000000u;
+    comm->timeout_ns =
+        timeout_ms > INT64_MAX / 1000000 ? INT64_MAX : (uint64_t)timeout_ms * 1000000u;
     comm->setup_timeout_ms = pick_ms(c->setup_timeout_ms, CFG_SETUP_TIMEOUT);
     const char *file = cfg_is_set(CFG_PLAN_FILE) ? cfg_str(CFG_PLAN_FILE) : c->plan_file;
     strncpy(comm->name, c->name ? c->name : "world", sizeof comm->name - 1);
@@ -207,14 +214,15 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
     TRY(tune_init(&comm->tune, facts));
     if (comm->plan_file)
         TRY(comm_load_plans(comm, comm->plan_file));
-    LOG(LOG_INFO, "comm", "%s: rank %d of %d, %d cpus, windows %s, kernels %s", comm->name, comm->rank,
-        comm->nranks, facts->ncpus, facts->has_windows ? "yes" : "no", comm->engine->reduce->name);
+    LOG(LOG_INFO, "comm", "%s: rank %d of %d, %d cpus, windows %s, kernels %s", comm->name,
+        comm->rank, comm->nranks, facts->ncpus, facts->has_windows ? "yes" : "no",
+        comm->engine->reduce->name);
     return KOLO_OK;
 }
 
-/* Nanoseconds of a flag one way between the first two ranks, as they are placed now; the least of a few
- * hundred round trips.  Ends after a while whatever the other does: a number too large says that the
- * ranks share a CPU or that it is busy. */
+/* Nanoseconds of a flag one way between the first two ranks, as they are placed now; the least
+ * of a few hundred round trips.  Ends after a while whatever the other does: a number too large
+ * says that the ranks share a CPU or that it is busy. */
 static double measure_flag(struct transport *t, int rank)
 {
     enum { TRIPS = 2000, BATCH = 50, MOST_NS = 4000000, UNKNOWN_NS = 1000 };

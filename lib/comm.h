@@ -19,7 +19,7 @@ struct operation {
     struct kolo_comm *comm;
     const void *send;
     void *recv;
-    size_t *counts; /* 4 * nranks, made on first use by a v-variant: send counts, send displs, ... */
+    size_t *counts;          /* of a v-variant: send counts, send displs, receive ...; 4 * nranks */
     unsigned char scalar[8]; /* of a pre-multiplied sum */
     bool has_scalar;
     /* What was bound last: an equal call on other buffers needs no new binding. */
@@ -52,7 +52,7 @@ struct registration {
 struct kolo_comm {
     struct engine *engine;
     struct worker *_Atomic worker; /* made with the first operation on a stream; read by status */
-    pid_t owner;                /* process that made it: a forked child may only free it */
+    pid_t owner;                   /* process that made it: a forked child may only free it */
     int rank;
     int nranks;
     bool deterministic;
@@ -61,12 +61,12 @@ struct kolo_comm {
     char name[32];
     char *plan_file;
     struct tune tune;
-    /* Compiled plans by collective, algorithm and root: open addressing, a power of two.  Touched by
-     * the thread that drives the engine. */
+    /* Compiled plans by collective, algorithm and root: open addressing, a power of two.
+     * Touched by the thread that drives the engine. */
     struct program_entry *programs;
     size_t programs_room;
     size_t nprograms;
-    struct program **loaded;    /* of the user's plan file */
+    struct program **loaded; /* of the user's plan file */
     size_t nloaded;
     struct custom_op *custom;
     int ncustom;

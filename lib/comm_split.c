@@ -1,6 +1,6 @@
-/* comm_split.c - new communicators out of old ones: the members of each color agree over the parent
- * (one all-gather of color and key), its first rank makes an id, a second all-gather carries the ids,
- * and each color meets as if it were new. */
+/* comm_split.c - new communicators out of old ones: the members of each color agree over the
+ * parent (one all-gather of color and key), its first rank makes an id, a second all-gather
+ * carries the ids, and each color meets as if it were new. */
 #include "comm.h"
 #include "mem.h"
 
@@ -72,7 +72,8 @@ static enum kolo_status split(struct kolo_comm *comm, int color, int key,
         status = made;
     *out = NULL;
     if (status == KOLO_OK && color >= 0)
-        status = kolo_comm_create(&ids[first], position(members, count, comm->rank), count, config, out);
+        status =
+            kolo_comm_create(&ids[first], position(members, count, comm->rank), count, config, out);
     mem_free(members);
     mem_free(ids);
     return status;

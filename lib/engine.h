@@ -36,12 +36,12 @@ struct layout {
 };
 
 struct lane_state {
-    const struct plan_step *at;  /* next step */
+    const struct plan_step *at; /* next step */
     const struct plan_step *end;
     const struct plan_step *begin;
     uint64_t round;
     bool is_done;
-    const struct link *blocked;  /* what the next step waits for; for messages */
+    const struct link *blocked; /* what the next step waits for; for messages */
     bool blocked_on_credit;
 };
 
@@ -73,9 +73,9 @@ struct job {
     enum job_phase phase;
     int announced;
     bool windows_ok;
-    bool saw_private;           /* some rank's buffer was out of reach */
-    bool has_remote;            /* some operand must be read or written through the kernel */
-    bool prefers_fallback;      /* rather than going through the kernel; the same on all ranks */
+    bool saw_private;             /* some rank's buffer was out of reach */
+    bool has_remote;              /* some operand must be read or written through the kernel */
+    bool prefers_fallback;        /* rather than going through the kernel; the same on all ranks */
     const struct program *shaped; /* what the fields below were computed for; NULL: nothing */
     size_t type_bytes;
     size_t piece;      /* elements of a chunk per round */
@@ -114,30 +114,30 @@ struct engine_counters {
 struct engine {
     int rank;
     int nranks;
-    struct transport *transport;  /* owned */
-    struct board *board;          /* own */
-    struct board **boards;        /* of all ranks */
-    _Atomic uint32_t *bell;       /* own */
-    struct link *links;           /* [direction][channel][peer]; direction 0 sends */
+    struct transport *transport; /* owned */
+    struct board *board;         /* own */
+    struct board **boards;       /* of all ranks */
+    _Atomic uint32_t *bell;      /* own */
+    struct link *links;          /* [direction][channel][peer]; direction 0 sends */
     const struct reduce_table *reduce;
     struct wait_policy wait;
-    bool has_windows;             /* agreed by all ranks */
-    bool has_remote;              /* likewise: private memory can be read and written */
+    bool has_windows; /* agreed by all ranks */
+    bool has_remote;  /* likewise: private memory can be read and written */
     size_t slot_bytes;
-    size_t stream_bytes;          /* operations that touch more than this use streaming stores */
-    uint64_t seq;                 /* collectives started */
-    uint32_t window_skip;         /* operations that will not try windows (see job_start) */
+    size_t stream_bytes;  /* operations that touch more than this use streaming stores */
+    uint64_t seq;         /* collectives started */
+    uint32_t window_skip; /* operations that will not try windows (see job_start) */
     uint32_t window_backoff;
     /* scratch of the running step: pointers of its operands; nranks + 2 each */
     void **dst;
     const void **src;
-    size_t pointers;              /* room in dst and src */
-    void **peer_in;               /* windows of the running job, by rank */
+    size_t pointers; /* room in dst and src */
+    void **peer_in;  /* windows of the running job, by rank */
     void **peer_out;
-    bool *in_is_remote;           /* their addresses are of the peer's process */
+    bool *in_is_remote; /* their addresses are of the peer's process */
     bool *out_is_remote;
-    void **remote_at;             /* operands of a move by tiles; like dst and src together */
-    unsigned char *bounce;        /* tiles of remote operands, see exec_remote.c */
+    void **remote_at;      /* operands of a move by tiles; like dst and src together */
+    unsigned char *bounce; /* tiles of remote operands, see exec_remote.c */
     size_t bounce_tiles;
     size_t tile_bytes;
     unsigned char *tmp;
@@ -147,15 +147,15 @@ struct engine {
     char name[32];
 
     _Atomic int abort_requested;
-    _Atomic int status;           /* sticky enum kolo_status; text is valid once it is set */
-    _Atomic int text_lock;        /* spin lock of text: writers are rare */
+    _Atomic int status;    /* sticky enum kolo_status; text is valid once it is set */
+    _Atomic int text_lock; /* spin lock of text: writers are rare */
     char text[ERROR_TEXT_BYTES];
 };
 
 enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t slot_bytes,
                                struct engine **out);
-/* Also closes the transport (on success of create).  Says goodbye to the peers, unless quietly (in a
- * forked child, whose parent goes on).  Takes NULL. */
+/* Also closes the transport (on success of create).  Says goodbye to the peers, unless quietly
+ * (in a forked child, whose parent goes on).  Takes NULL. */
 void engine_destroy(struct engine *e, bool quietly);
 
 struct link *engine_link(struct engine *e, bool is_producer, int peer, int channel);
@@ -205,12 +205,12 @@ enum wait_phase { PHASE_SPIN, PHASE_YIELD, PHASE_SLEEP };
 
 /* State of one call of engine_run_*, on its stack. */
 struct wait {
-    uint64_t passes;        /* without progress */
-    uint64_t stalled_ns;    /* when this stall was first timed; 0: not yet */
+    uint64_t passes;     /* without progress */
+    uint64_t stalled_ns; /* when this stall was first timed; 0: not yet */
     uint64_t next_check_ns;
     uint64_t next_alive_ns;
     enum wait_phase phase;
-    bool is_armed;          /* the bell is set: poll once more, then sleep */
+    bool is_armed; /* the bell is set: poll once more, then sleep */
 };
 
 /* By ranks and CPUs of this machine, and the options KOLO_WAIT and KOLO_SPIN_US. */
@@ -240,12 +240,12 @@ bool call_matches(const struct call *a, const struct call *b);
 bool board_find(const struct board *b, uint64_t seq, struct call *out);
 void board_publish(struct board *b, uint64_t seq, const struct call *c);
 
-/* exec_remote.c: the move whose pointers stand in e->dst and e->src, some of them in other processes;
- * 0 or an errno with *peer. */
+/* exec_remote.c: the move whose pointers stand in e->dst and e->src, some of them in other
+ * processes; 0 or an errno with *peer. */
 int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 size_t len, int *peer);
-/* The arithmetic alone: `len` elements at e->dst and e->src, of which source from_in is this rank's own
- * input (-1: none).  The pointers may be moved on. */
+/* The arithmetic alone: `len` elements at e->dst and e->src, of which source from_in is this
+ * rank's own input (-1: none).  The pointers may be moved on. */
 void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 bool may_stream, size_t len);
 

@@ -88,9 +88,11 @@ static inline int operand_row(const struct plan *p, const struct plan_operand *o
 
 /* ---- the move ---- */
 
-/* The scaled contribution of a pre-multiplied sum, rounded to its type as it travels to the peers, so
- * that the result does not depend on who adds it up: tile by tile, then as any other source. */
-static void move_scaled(struct engine *e, const struct job *j, struct reduce_args *args, int from_in)
+/* The scaled contribution of a pre-multiplied sum, rounded to its type as it travels to the
+ * peers, so that the result does not depend on who adds it up: tile by tile, then as any other
+ * source. */
+static void move_scaled(struct engine *e, const struct job *j, struct reduce_args *args,
+                        int from_in)
 {
     enum { TILE = 4096 };
     unsigned char tile[TILE] __attribute__((aligned(64)));
@@ -98,8 +100,13 @@ static void move_scaled(struct engine *e, const struct job *j, struct reduce_arg
     const size_t step = TILE / j->type_bytes, count = args->count;
     for (size_t at = 0; at < count; at += step) {
         const size_t len = count - at < step ? count - at : step;
-        const struct reduce_args scale = {.dst = to_tile, .src = &e->src[from_in], .ndst = 1, .nsrc = 1,
-                                          .count = len, .pre = j->pre, .pre_mask = 1};
+        const struct reduce_args scale = {.dst = to_tile,
+                                          .src = &e->src[from_in],
+                                          .ndst = 1,
+                                          .nsrc = 1,
+                                          .count = len,
+                                          .pre = j->pre,
+                                          .pre_mask = 1};
         j->reduce(&scale);
         const void *const own = e->src[from_in];
         e->src[from_in] = tile;
@@ -113,8 +120,8 @@ static void move_scaled(struct engine *e, const struct job *j, struct reduce_arg
     }
 }
 
-/* Pointers stand in e->dst and e->src; `len` elements each.  from_in: the source that is this rank's
- * own input; -1 none. */
+/* Pointers stand in e->dst and e->src; `len` elements each.  from_in: the source that is this
+ * rank's own input; -1 none. */
 void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 bool may_stream, size_t len)
 {
@@ -174,8 +181,8 @@ static void resolve(struct engine *e, const struct job *j, const struct plan_ste
             at = link_payload(links[k], bytes) + packed;
             user &= k >= s->ndst;
         } else {
-            const int c = i == 0 ? o[k].chunk
-                                 : plan_span_at(&s->of, o[k].chunk, i, operand_row(p, &o[k]));
+            const int c =
+                i == 0 ? o[k].chunk : plan_span_at(&s->of, o[k].chunk, i, operand_row(p, &o[k]));
             at = operand_at(e, j, &o[k], c, from);
             user &= k >= s->ndst || o[k].space != PLAN_TMP;
         }
@@ -242,7 +249,7 @@ static uint32_t length_signature(size_t len)
 }
 
 static __attribute__((cold, noinline)) enum kolo_status mismatch(struct engine *e, struct job *j,
-                                                                const struct link *l, size_t bytes)
+                                                                 const struct link *l, size_t bytes)
 {
     const struct link_cell *cell = link_cell_at(l);
     const char *who = e->transport->ops->peer_name(e->transport, l->peer);
@@ -253,15 +260,16 @@ static __attribute__((cold, noinline)) enum kolo_status mismatch(struct engine *
         !call_matches(&other, &j->call)) {
         call_text(&other, j->seq, theirs, sizeof theirs);
         fail(KOLO_ERR_MISMATCH,
-             "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls in the "
-             "same order",
+             "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls "
+             "in the same order",
              e->rank, mine, l->peer, who, theirs);
     } else {
-        fail(KOLO_ERR_MISMATCH,
-             "rank %d calls %s, but the message from rank %d (%s) belongs to another call, or its "
-             "count differs (%u bytes arrived, %zu expected): all ranks must make the same calls in "
-             "the same order",
-             e->rank, mine, l->peer, who, cell->bytes, bytes);
+        fail(
+            KOLO_ERR_MISMATCH,
+            "rank %d calls %s, but the message from rank %d (%s) belongs to another call, or its "
+            "count differs (%u bytes arrived, %zu expected): all ranks must make the same calls in "
+            "the same order",
+            e->rank, mine, l->peer, who, cell->bytes, bytes);
     }
     return engine_break(e, KOLO_ERR_MISMATCH);
 }
@@ -328,7 +336,8 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
     return STEP_DONE;
 }
 
-/* ---- windows: before a plan that reads or writes peers' buffers, ranks tell where they are ---- */
+/* ---- windows: before a plan that reads or writes peers' buffers, ranks tell where they are
+ * ---- */
 
 static struct window_ref own_ref(struct engine *e, const struct job *j, enum plan_space space)
 {
@@ -368,10 +377,10 @@ static bool announce_send(struct engine *e, struct job *j)
     return true;
 }
 
-/* Whether a buffer that a peer announced is within reach, and how; what is needed is the same on all
- * ranks, and so is the answer. */
-static bool adopt_ref(struct engine *e, struct job *j, int peer, struct window_ref ref, size_t bytes,
-                      void **out, bool *is_remote)
+/* Whether a buffer that a peer announced is within reach, and how; what is needed is the same on
+ * all ranks, and so is the answer. */
+static bool adopt_ref(struct engine *e, struct job *j, int peer, struct window_ref ref,
+                      size_t bytes, void **out, bool *is_remote)
 {
     *is_remote = false;
     if (ref.kind == WINDOW_ABSENT)

@@ -1,7 +1,7 @@
-/* exec_remote.c - moves whose operands lie in the private memory of other processes: the kernel copies
- * them (cross memory attach).  A copy is one such call; a reduction goes in tiles that stay in the L2:
+/* exec_remote.c - moves with operands in the private memory of other processes: the kernel copies
+ * them (cross memory attach).  A copy is one such call; a reduction goes in tiles that stay in L2:
  *
- *   remote sources -> tiles -> reduce with the local sources -> local destination or tile -> remote ones
+ *   remote sources -> tiles -> reduce, with local sources -> local result or tile -> remote ones
  */
 #include "engine.h"
 
@@ -21,12 +21,13 @@ static int read_remote(struct engine *e, int peer, const void *at, void *to, siz
 
 static int write_remote(struct engine *e, int peer, void *at, const void *from, size_t bytes)
 {
-    return e->transport->ops->remote_write(e->transport, peer, (uint64_t)(uintptr_t)at, from, bytes);
+    return e->transport->ops->remote_write(e->transport, peer, (uint64_t)(uintptr_t)at, from,
+                                           bytes);
 }
 
 /* One source, one destination, at most one of them remote, nothing to compute. */
-static int copy_once(struct engine *e, const struct plan_operand *to, const struct plan_operand *from,
-                     size_t bytes, int *peer)
+static int copy_once(struct engine *e, const struct plan_operand *to,
+                     const struct plan_operand *from, size_t bytes, int *peer)
 {
     if (is_remote(e, from)) {
         *peer = from->peer;
@@ -54,8 +55,8 @@ static int fetch_tile(struct engine *e, const struct plan_operand *from, int nsr
 }
 
 /* The result stands in the first local destination, or in tile 0. */
-static int store_tile(struct engine *e, const struct plan_operand *to, int ndst, void *const *wanted,
-                      const void *result, size_t bytes, int *peer)
+static int store_tile(struct engine *e, const struct plan_operand *to, int ndst,
+                      void *const *wanted, const void *result, size_t bytes, int *peer)
 {
     for (int k = 0; k < ndst; k++) {
         if (!is_remote(e, &to[k]))

@@ -147,7 +147,7 @@ static void cut_vector(struct job *j, const struct plan *p)
         p->coll != KOLO_COLL_REDUCE)
         return;
     const size_t n = (size_t)(p->nchunks[PLAN_IN] > p->nchunks[PLAN_OUT] ? p->nchunks[PLAN_IN]
-                                                                        : p->nchunks[PLAN_OUT]);
+                                                                         : p->nchunks[PLAN_OUT]);
     const size_t count = j->call.count;
     size_t block = n > 1 ? (count + n - 1) / n : count;
     if (n > 1 && block * j->type_bytes >= LINE)
@@ -175,7 +175,8 @@ static enum kolo_status reserve_tiles(struct engine *e)
 {
     if (e->bounce_tiles >= e->pointers)
         return KOLO_OK;
-    /* A system call costs about 1 us, copying the largest tile about 10; all of them stay in an L2. */
+    /* A system call costs about 1 us, copying the largest tile about 10; all of them stay in an
+     * L2. */
     enum { MOST = 131072, LEAST = 4096, ALL = 1 << 20 };
     size_t bytes = ALL / e->pointers / LEAST * LEAST;
     bytes = bytes > MOST ? MOST : bytes < LEAST ? LEAST : bytes;

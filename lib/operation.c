@@ -1,5 +1,5 @@
-/* operation.c - from a checked request to a job on the engine: layouts, algorithm, and the three ways
- * to run: at once on the caller's thread, on the communicator's worker, or with a group. */
+/* operation.c - from a checked request to a job on the engine: layouts, algorithm, and the three
+ * ways to run: at once on the caller's thread, on the communicator's worker, or with a group. */
 #include "api.h"
 #include "log.h"
 #include "mem.h"
@@ -170,7 +170,8 @@ static enum kolo_status bind_program(struct operation *op)
         if (j->program)
             return KOLO_OK;
     }
-    const size_t bytes = operation_bytes(coll, j->call.count, kolo_type_size(j->call.type), comm->nranks);
+    const size_t bytes =
+        operation_bytes(coll, j->call.count, kolo_type_size(j->call.type), comm->nranks);
     const bool may_window = !j->pre && bytes > 0 && !j->is_v;
     const struct plan_algo *algo = tune_choose(&comm->tune, coll, bytes, may_window);
     TRY(comm_program(comm, algo, coll, root, &j->program));

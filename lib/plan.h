@@ -7,7 +7,7 @@
  *
  * A plan describes one ROUND.  The engine cuts every chunk into pieces of q elements and runs the
  * lanes once per piece: round t works on elements [t*q, (t+1)*q) of each chunk.  All lanes run
- * concurrently, each strictly in order (step by step, round by round); they meet only through links.
+ * concurrently, each strictly in order (step by step, round by round), and meet only through links.
  *
  * LINKS.  A link is one direction between two ranks on one channel: a ring of messages, first in
  * first out.  A link as destination sends one message, as source receives one.  A step runs when
@@ -24,8 +24,8 @@
  *   barrier                         no chunks
  *   send / recv                     IN: 1 / OUT: 1, the peer is `root`
  * the v-variants as their plain form, each chunk with its own length (so a link message of a v-plan
- * carries one chunk).  TMP: plan->nchunks[PLAN_TMP] chunks of scratch, each large enough for a piece
- * of any chunk; its content does not outlive the round in which it was written.
+ * carries one chunk).  TMP: plan->nchunks[PLAN_TMP] chunks of scratch, each as large as a piece of
+ * any chunk; its content does not outlive the round in which it was written.
  * C chunks of an all_reduce are equal but for the last ones, which may be shorter or empty.
  *
  * IN PLACE.  Every plan must also be right when IN and OUT are the same memory as the API allows:
@@ -77,8 +77,8 @@ struct plan_operand {
     uint8_t space;   /* enum plan_space */
     uint8_t channel; /* PLAN_LINK: 0 .. PLAN_MAX_CHANNELS - 1 */
     uint16_t unused;
-    int32_t peer;    /* PLAN_LINK, PLAN_PEER_*: rank; else -1 */
-    int32_t chunk;   /* not PLAN_LINK: first chunk; run, stride and count are the step's */
+    int32_t peer;  /* PLAN_LINK, PLAN_PEER_*: rank; else -1 */
+    int32_t chunk; /* not PLAN_LINK: first chunk; run, stride and count are the step's */
 };
 
 enum plan_step_flags {
@@ -86,9 +86,11 @@ enum plan_step_flags {
 };
 
 /* One move.  The operands are plan->operands[first .. first + ndst) for destinations, then nsrc
- * sources.  `of` names the chunks that the move is about, in `of_space` (PLAN_IN or PLAN_OUT): it
- * fixes the number of chunks and their lengths.  Both ends of a link name spans of equal lengths.
- *   nsrc == 0: a bare signal (destinations are links)     ndst == 0: a bare wait (sources are links)
+ * sources.  `of` names the chunks that the move is about, in `of_space` (PLAN_IN or PLAN_OUT):
+ * it fixes the number of chunks and their lengths.  Both ends of a link name spans of equal
+ * lengths.
+ *   nsrc == 0: a bare signal (destinations are links)     ndst == 0: a bare wait (sources are
+ *   links)
  * and then of.count == 0.  A move without data may have both. */
 struct plan_step {
     uint32_t first;
@@ -108,7 +110,7 @@ struct plan_lane {
 enum plan_flags {
     PLAN_READS_PEERS = 1,  /* has PLAN_PEER_* sources */
     PLAN_WRITES_PEERS = 2, /* has PLAN_PEER_OUT destinations */
-    PLAN_RANK_ORDER = 4,   /* reduces every chunk in rank order 0..n-1 in one move (deterministic) */
+    PLAN_RANK_ORDER = 4, /* reduces every chunk in rank order 0..n-1 in one move (deterministic) */
 };
 
 /* Immutable once built.  One allocation; free with plan_destroy. */
@@ -142,13 +144,15 @@ struct plan_shape {
                    broadcast); 0: their default */
 };
 
-enum kolo_status plan_builder_create(const struct plan_shape *shape, const char *algo, int in_chunks,
-                                     int out_chunks, int tmp_chunks, struct plan_builder **out);
+enum kolo_status plan_builder_create(const struct plan_shape *shape, const char *algo,
+                                     int in_chunks, int out_chunks, int tmp_chunks,
+                                     struct plan_builder **out);
 void plan_builder_destroy(struct plan_builder *b); /* takes NULL; also after plan_build */
 void plan_lane_begin(struct plan_builder *b);      /* at least once, before the first step */
 /* Begin a move about `of` in `of_space`; then add destinations and sources, in any order between
  * the two kinds; the order of sources is the order of reduction. */
-void plan_move(struct plan_builder *b, enum plan_space of_space, struct plan_span of, unsigned flags);
+void plan_move(struct plan_builder *b, enum plan_space of_space, struct plan_span of,
+               unsigned flags);
 void plan_to(struct plan_builder *b, enum plan_space space, int peer, int channel, int chunk);
 void plan_from(struct plan_builder *b, enum plan_space space, int peer, int channel, int chunk);
 /* Checks limits and indices, computes nchannels, max_span, flags; *out is owned by the caller. */
@@ -186,20 +190,22 @@ bool plan_equal(const struct plan *a, const struct plan *b);
 
 /* ---- algorithms ----------------------------------------------------------------------------- */
 
-/* Closed form of a plan's cost on n ranks, for full vector S bytes (the largest buffer of a rank, as
- * nccl-tests counts): time = hops * alpha + messages * o + S * (sent * beta + touched * gamma). */
+/* Closed form of a plan's cost on n ranks, for full vector S bytes (the largest buffer of a
+ * rank, as nccl-tests counts): time = hops * alpha + messages * o + S * (sent * beta + touched *
+ * gamma). */
 struct plan_cost {
     double hops;     /* dependent hand-overs on the critical path, per round */
     double messages; /* link messages sent and received by the busiest rank, per round */
     double sent;     /* bytes through links at the busiest rank (the larger of in and out), per S */
-    double touched;  /* bytes read and written in memory by the busiest rank, links included, per S */
+    double
+        touched; /* bytes read and written in memory by the busiest rank, links included, per S */
 };
 
 enum plan_algo_flags {
-    ALGO_WINDOW = 1,     /* reads or writes peers' buffers */
-    ALGO_V = 2,          /* also for the v-variant of its collective */
-    ALGO_RANK_ORDER = 4, /* reduces in rank order: allowed with `deterministic` */
-    ALGO_POW2 = 8,       /* only for powers of two */
+    ALGO_WINDOW = 1,        /* reads or writes peers' buffers */
+    ALGO_V = 2,             /* also for the v-variant of its collective */
+    ALGO_RANK_ORDER = 4,    /* reduces in rank order: allowed with `deterministic` */
+    ALGO_POW2 = 8,          /* only for powers of two */
     ALGO_NOT_IN_PLACE = 16, /* wrong when IN and OUT are the same memory */
     ALGO_UNEVEN = 32,       /* max_span differs between ranks */
 };
@@ -228,15 +234,17 @@ enum kolo_status plan_generate(const struct plan_algo *a, const struct plan_shap
 /* ---- proof ---------------------------------------------------------------------------------- */
 
 struct plan_limits {
-    int slots; /* messages that fit into a link before its consumer must have taken one */
+    int slots;         /* messages that fit into a link before its consumer must have taken one */
     bool not_in_place; /* do not prove for IN and OUT in the same memory: ALGO_NOT_IN_PLACE */
 };
 
-/* Prove the plans of all ranks (plans[r] is rank r's) together: each output chunk holds exactly the
- * contributions that the collective defines, each once; no deadlock under limits->slots for any
- * interleaving; every access to shared windows and, in place, to aliased chunks is ordered.
- * Exact (sets of contributions).  KOLO_ERR_ARG with a text that names rank, lane, step and fault. */
-enum kolo_status plan_verify(struct plan *const *plans, int nranks, const struct plan_limits *limits);
+/* Prove the plans of all ranks (plans[r] is rank r's) together: each output chunk holds exactly
+ * the contributions that the collective defines, each once; no deadlock under limits->slots for
+ * any interleaving; every access to shared windows and, in place, to aliased chunks is ordered.
+ * Exact (sets of contributions).  KOLO_ERR_ARG with a text that names rank, lane, step and
+ * fault. */
+enum kolo_status plan_verify(struct plan *const *plans, int nranks,
+                             const struct plan_limits *limits);
 /* The same with 64-bit sums instead of sets: linear memory, misses a fault with probability about
  * 2^-64 per chunk.  For large n. */
 enum kolo_status plan_verify_hashed(struct plan *const *plans, int nranks,

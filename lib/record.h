@@ -10,7 +10,7 @@ enum record_kind { RECORD_START, RECORD_END, RECORD_FAIL };
 struct record_event {
     uint64_t ticks; /* CPU time stamp counter */
     uint64_t bytes;
-    uint32_t seq;   /* low bits of the sequence number */
+    uint32_t seq; /* low bits of the sequence number */
     int32_t root;
     uint8_t kind;
     uint8_t coll;

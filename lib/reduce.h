@@ -11,13 +11,13 @@
 struct reduce_args {
     void *const *dst;
     const void *const *src;
-    int ndst;          /* >= 1 */
-    int nsrc;          /* >= 1; 1 is a copy (with pre and post applied) */
-    size_t count;      /* elements */
-    double post_div;   /* 0: none; else the result is divided by this (AVG on a final move): floats in
+    int ndst;        /* >= 1 */
+    int nsrc;        /* >= 1; 1 is a copy (with pre and post applied) */
+    size_t count;    /* elements */
+    double post_div; /* 0: none; else the result is divided by this (AVG on a final move): floats in
                           the accumulator before rounding, integers truncating */
-    const void *pre;   /* NULL, or one element of the type: sources in pre_mask are multiplied by it
-                          first (each product rounded to the accumulator: f32 for f16, bf16 and f8) */
+    const void *pre; /* NULL, or one element of the type: sources in pre_mask are multiplied by it
+                          first (products are rounded to f32 for f16, bf16 and f8) */
     uint64_t pre_mask; /* bit k: source k (sources above 63 are never pre-multiplied) */
     bool stream;       /* write destinations with non-temporal stores where aligned; a store fence
                           follows inside */
@@ -29,8 +29,8 @@ typedef void (*reduce_fn)(const struct reduce_args *args);
 typedef void (*copy_fn)(const struct reduce_args *args);
 
 struct reduce_table {
-    const char *name;                      /* "c", "avx2", "avx512", "neon" */
-    reduce_fn fn[KOLO_NTYPES][KOLO_NOPS];  /* [type][op]; AVG equals SUM here (post_div does it);
+    const char *name;                     /* "c", "avx2", "avx512", "neon" */
+    reduce_fn fn[KOLO_NTYPES][KOLO_NOPS]; /* [type][op]; AVG equals SUM here (post_div does it);
                                               NULL for bitwise operations on floats */
     copy_fn copy;
 };

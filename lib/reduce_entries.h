@@ -39,14 +39,24 @@
     [number][op_number] = entry_##type##_##op,
 #define REDUCE_AVG(number, type) [number][KOLO_AVG] = entry_##type##_sum
 #define REDUCE_TABLE(table_name, copy_entry)                                                       \
-    {.name = (table_name),                                                                         \
-     .fn = {REDUCE_ENTRIES(REDUCE_CELL) REDUCE_AVG(KOLO_I8, i8), REDUCE_AVG(KOLO_U8, u8),          \
-            REDUCE_AVG(KOLO_I16, i16), REDUCE_AVG(KOLO_U16, u16), REDUCE_AVG(KOLO_I32, i32),       \
-            REDUCE_AVG(KOLO_U32, u32), REDUCE_AVG(KOLO_I64, i64), REDUCE_AVG(KOLO_U64, u64),       \
-            REDUCE_AVG(KOLO_F16, f16), REDUCE_AVG(KOLO_F32, f32), REDUCE_AVG(KOLO_F64, f64),       \
-            REDUCE_AVG(KOLO_BF16, bf16), REDUCE_AVG(KOLO_F8E4M3, e4m3),                            \
-            REDUCE_AVG(KOLO_F8E5M2, e5m2)},                                                        \
-     .copy = (copy_entry)}
+    {                                                                                              \
+        .name = (table_name),                                                                      \
+        .fn = {REDUCE_ENTRIES(REDUCE_CELL) REDUCE_AVG(KOLO_I8, i8),                                \
+               REDUCE_AVG(KOLO_U8, u8),                                                            \
+               REDUCE_AVG(KOLO_I16, i16),                                                          \
+               REDUCE_AVG(KOLO_U16, u16),                                                          \
+               REDUCE_AVG(KOLO_I32, i32),                                                          \
+               REDUCE_AVG(KOLO_U32, u32),                                                          \
+               REDUCE_AVG(KOLO_I64, i64),                                                          \
+               REDUCE_AVG(KOLO_U64, u64),                                                          \
+               REDUCE_AVG(KOLO_F16, f16),                                                          \
+               REDUCE_AVG(KOLO_F32, f32),                                                          \
+               REDUCE_AVG(KOLO_F64, f64),                                                          \
+               REDUCE_AVG(KOLO_BF16, bf16),                                                        \
+               REDUCE_AVG(KOLO_F8E4M3, e4m3),                                                      \
+               REDUCE_AVG(KOLO_F8E5M2, e5m2)},                                                     \
+        .copy = (copy_entry)                                                                       \
+    }
 
 extern const struct reduce_table reduce_table_c, reduce_table_avx2, reduce_table_avx512,
     reduce_table_neon;

@@ -26,8 +26,8 @@ struct work {
 
 /* The thread starts with the first submit.  Blocks all signals in it. */
 enum kolo_status worker_create(const char *name, struct worker **out);
-/* Queue `w`.  stream may be NULL (no order but the worker's).  Allocates nothing in the steady state
- * (tickets are recycled).  On error nothing was queued. */
+/* Queue `w`.  stream may be NULL (no order but the worker's).  Allocates nothing in the steady
+ * state (tickets are recycled).  On error nothing was queued. */
 enum kolo_status worker_submit(struct worker *worker, struct work *w, struct kolo_stream *stream);
 /* Queue one work that counts as the next of several streams (a group over streams). */
 enum kolo_status worker_submit_many(struct worker *worker, struct work *w,

@@ -2,21 +2,21 @@
  *
  *   ns = hops * hand_over + messages * pieces * message + bytes touched * per_byte
  *
- * With more ranks than CPUs a hand-over waits for the other ranks of the CPU, and their work adds up
- * on it.  The numbers are of one machine with shared memory (bench/README of the measurements: the
- * decision log in lib/README.md); they place the crossings, they do not promise times. */
+ * With more ranks than CPUs a hand-over waits for the other ranks of the CPU, and their work
+ * adds up on it.  The numbers are of a 2-core virtual machine on Zen 4 (2026-11-30,
+ * kolo_bench and compare); they place the crossings, they do not promise times. */
 #include "tune.h"
 #include "cfg.h"
 
 #include <string.h>
 
-#define HAND_OVER_NS 130.0         /* flag and line from core to core, with the engine's step */
+#define HAND_OVER_NS 130.0          /* flag and line from core to core, with the engine's step */
 #define HAND_OVER_CROWDED_NS 2400.0 /* sched_yield to another rank of the same CPU */
-#define MESSAGE_NS 55.0            /* one cell written or read, beyond its bytes */
-#define CACHED_NS_PER_BYTE 0.030   /* read or written, while all buffers fit into the caches */
+#define MESSAGE_NS 55.0             /* one cell written or read, beyond its bytes */
+#define CACHED_NS_PER_BYTE 0.030    /* read or written, while all buffers fit into the caches */
 #define MEMORY_NS_PER_BYTE 0.085
 #define CACHE_BYTES (16.0 * 1024 * 1024)
-#define PIECE_BYTES 32768.0        /* as job.c cuts link messages */
+#define PIECE_BYTES 32768.0 /* as job.c cuts link messages */
 
 static double per_byte(const struct tune_facts *f, double bytes)
 {
@@ -74,7 +74,8 @@ static bool may_use(const struct tune_facts *f, const struct plan_algo *a, enum 
     return !f->deterministic || !reduces || (a->flags & ALGO_RANK_ORDER);
 }
 
-static uint8_t best(const struct tune_facts *f, enum kolo_coll coll, size_t bytes, bool with_windows)
+static uint8_t best(const struct tune_facts *f, enum kolo_coll coll, size_t bytes,
+                    bool with_windows)
 {
     size_t n;
     const struct plan_algo *algos = plan_algos(&n);
@@ -123,15 +124,17 @@ static enum kolo_status force_word(struct tune *t, const char *word, size_t n)
         return fail(KOLO_ERR_ARG, "KOLO_ALGO: there is no collective '%s'", text);
     const struct plan_algo *a = plan_algo_find((enum kolo_coll)coll, name);
     if (!a)
-        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s has no algorithm '%s' (see kolo_info --algos)", text,
-                    name);
+        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s has no algorithm '%s' (see kolo_info --algos)",
+                    text, name);
     const struct plan_shape shape = {a->coll, t->facts.nranks, 0, 0, 0};
     if (t->facts.nranks > 1 && !plan_algo_can(a, &shape))
         return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s:%s cannot serve %d ranks", text, name,
                     t->facts.nranks);
     if (t->facts.nranks > 1 && !may_use(&t->facts, a, a->coll, true))
-        return fail(KOLO_ERR_ARG, "KOLO_ALGO: %s:%s does not reduce in rank order, as a deterministic "
-                                  "communicator needs", text, name);
+        return fail(KOLO_ERR_ARG,
+                    "KOLO_ALGO: %s:%s does not reduce in rank order, as a deterministic "
+                    "communicator needs",
+                    text, name);
     size_t count;
     force(t, a, (uint8_t)(a - plan_algos(&count) + 1));
     return KOLO_OK;
@@ -175,14 +178,19 @@ const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, s
     return number ? &plan_algos(&n)[number - 1] : NULL;
 }
 
-/* Measured on Zen 4 with 2 ranks on 2 cores, in one L3 and in two (2026-11-30): through the kernel costs
- * about 1.5 us more than staging and then moves each byte once.  Staging keeps up in one L3 to 32 KiB
- * (all_reduce to 64 KiB, and again from 4 MiB on), in two L3s hardly at all.  With more ranks than CPUs
- * staging won nearly everywhere. */
+/* Measured on Zen 4 with 2 ranks on 2 cores, in one L3 and in two (2026-11-30): through the
+ * kernel costs about 1.5 us more than staging and then moves each byte once.  Staging keeps up
+ * in one L3 to 32 KiB (all_reduce to 64 KiB, and again from 4 MiB on), in two L3s hardly at all.
+ * With more ranks than CPUs staging won nearly everywhere. */
 bool tune_prefers_staging(const struct tune *t, enum kolo_coll coll, size_t bytes)
 {
     enum { AUTO, ALWAYS, NEVER };
-    enum { LEAST = 32 << 10, LEAST_ALL_REDUCE = 64 << 10, MOST_ALL_REDUCE = 4 << 20, ONE_L3_NS = 120 };
+    enum {
+        LEAST = 32 << 10,
+        LEAST_ALL_REDUCE = 64 << 10,
+        MOST_ALL_REDUCE = 4 << 20,
+        ONE_L3_NS = 120
+    };
     const struct tune_facts *f = &t->facts;
     if (cfg_int(CFG_CMA) != AUTO)
         return cfg_int(CFG_CMA) == NEVER;

@@ -1,11 +1,12 @@
-/* wait.c - what an engine does when nothing moves: spin, then yield, then sleep on its bell; and in
- * between look for reasons to give up: an abort, a peer that failed, died, left or called something
- * else, a deadline.
+/* wait.c - what an engine does when nothing moves: spin, then yield, then sleep on its bell; and
+ * in between look for reasons to give up: an abort, a peer that failed, died, left or called
+ * something else, a deadline.
  *
- * Sleeping without a fence on the waker's side: the sleeper stores its bell, makes every CPU execute
- * a barrier (membarrier), polls its links once more, and only then sleeps.  A waker stores the
- * message, then loads the bell.  Either its store was visible to that last poll, or its load comes
- * after the barrier and sees the bell.  Where membarrier is missing, sleeps are kept short instead. */
+ * Sleeping without a fence on the waker's side: the sleeper stores its bell, makes every CPU
+ * execute a barrier (membarrier), polls its links once more, and only then sleeps.  A waker
+ * stores the message, then loads the bell.  Either its store was visible to that last poll, or
+ * its load comes after the barrier and sees the bell.  Where membarrier is missing, sleeps are
+ * kept short instead. */
 #include "cfg.h"
 #include "engine.h"
 
@@ -19,13 +20,13 @@
 #include <unistd.h>
 
 enum {
-    PASSES_PER_CLOCK = 64,         /* polls between looks at the clock while spinning */
+    PASSES_PER_CLOCK = 64, /* polls between looks at the clock while spinning */
     YIELDS_PER_CLOCK = 8,
-    CHECK_NS = 1000000,            /* looks at the boards: a cache line per peer */
-    ALIVE_NS = 20000000,           /* looks at sockets: a system call per peer */
-    SLEEP_NS = 20000000,           /* longest sleep between checks */
-    SLEEP_SHORT_NS = 500000,       /* without membarrier, or with several engines on one thread */
-    SPIN_NS = 50000,               /* default spin: the longest usual hand-over is 20 us */
+    CHECK_NS = 1000000,      /* looks at the boards: a cache line per peer */
+    ALIVE_NS = 20000000,     /* looks at sockets: a system call per peer */
+    SLEEP_NS = 20000000,     /* longest sleep between checks */
+    SLEEP_SHORT_NS = 500000, /* without membarrier, or with several engines on one thread */
+    SPIN_NS = 50000,         /* default spin: the longest usual hand-over is 20 us */
     YIELD_NS = 1000000,
 };
 
@@ -33,8 +34,7 @@ static _Atomic int has_membarrier;
 
 void wait_init(void)
 {
-    const long rc =
-        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+    const long rc = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
     atomic_store_explicit(&has_membarrier, rc == 0, memory_order_relaxed);
 }
 
@@ -75,8 +75,8 @@ static enum kolo_status check_calls(struct engine *e, const struct job *j)
         call_text(&j->call, j->seq, mine, sizeof mine);
         call_text(&other, j->seq, theirs, sizeof theirs);
         fail(KOLO_ERR_MISMATCH,
-             "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls in the "
-             "same order",
+             "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls "
+             "in the same order",
              e->rank, mine, r, e->transport->ops->peer_name(e->transport, r), theirs);
         return engine_break(e, KOLO_ERR_MISMATCH);
     }
@@ -88,14 +88,14 @@ static enum kolo_status check_boards(struct engine *e)
     for (int r = 0; r < e->nranks; r++) {
         const struct board *b = e->boards[r];
         /* Acquire: pairs with the release in engine_break, so status and text are whole. */
-        if (r == e->rank ||
-            atomic_load_explicit(&b->state, memory_order_acquire) != BOARD_FAILED)
+        if (r == e->rank || atomic_load_explicit(&b->state, memory_order_acquire) != BOARD_FAILED)
             continue;
         const bool is_hearsay = strncmp(b->text, "reported by ", 12) == 0;
         if (is_hearsay)
             fail((enum kolo_status)b->status, "%.*s", BOARD_TEXT - 1, b->text);
         else
-            fail((enum kolo_status)b->status, "reported by rank %d: %.*s", r, BOARD_TEXT - 64, b->text);
+            fail((enum kolo_status)b->status, "reported by rank %d: %.*s", r, BOARD_TEXT - 64,
+                 b->text);
         return engine_break(e, (enum kolo_status)b->status);
     }
     return KOLO_OK;
@@ -174,7 +174,8 @@ static void name_blockers(struct engine *e, const struct job *j, struct text *t)
         if (lane->is_done || !lane->blocked)
             continue;
         text_add(t, "; lane %d step %d round %llu waits for rank %d (%s) to %s", i,
-                 (int)(lane->at - lane->begin), (unsigned long long)lane->round, lane->blocked->peer,
+                 (int)(lane->at - lane->begin), (unsigned long long)lane->round,
+                 lane->blocked->peer,
                  e->transport->ops->peer_name(e->transport, lane->blocked->peer),
                  lane->blocked_on_credit ? "take data" : "send");
     }
@@ -284,7 +285,9 @@ void wait_step(struct wait *w, struct engine_run *runs, size_t n)
 {
     struct engine *e = runs[0].engine;
     if (w->passes++ == 0)
-        w->phase = e->wait.spin_ns > 0 ? PHASE_SPIN : e->wait.yield_ns > 0 ? PHASE_YIELD : PHASE_SLEEP;
+        w->phase = e->wait.spin_ns > 0    ? PHASE_SPIN
+                   : e->wait.yield_ns > 0 ? PHASE_YIELD
+                                          : PHASE_SLEEP;
     switch (w->phase) {
     case PHASE_SPIN:
         cpu_relax();

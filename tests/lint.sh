@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the compiler does not check: layers and fences (layers.txt), headers that stand alone, unique
-# names, exported symbols, line length, format.  Needs a finished build in $BUILD; each kind of check is
+# names, exported symbols, line length, format.  Needs a build in $BUILD; each kind of check is
 # one count of the last line, "N passed, N failed".  A tool that is missing skips its check, aloud.
 set -u
 shopt -s nullglob

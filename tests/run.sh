@@ -4,7 +4,7 @@
 #     tests/run.sh [--fuzz SECONDS] BUILD_DIR PROGRAM...
 #
 # The output of a program goes to BUILD_DIR/log/ and is shown when it fails.  Counts come from
-# Criterion's synthesis, from a line "N passed, N failed", or from the exit code alone.  The last line
+# Criterion's synthesis, a line "N passed, N failed", or from the exit code alone.  The last line
 # is the sum: "N passed, N failed".  Fails when a test failed, or when a program ran none.
 set -u
 export LC_ALL=C
@@ -81,7 +81,8 @@ for program in "$@"; do
         case $status in 124 | 137) why=", stopped after $seconds s" ;; esac
     fi
     if [ "$b" -gt 0 ]; then
-        printf 'FAILED   %s: %d passed, %d failed%s; the end of %s:\n' "$name" "$p" "$b" "$why" "$log"
+        printf 'FAILED   %s: %d passed, %d failed%s; the end of %s:\n' \
+            "$name" "$p" "$b" "$why" "$log"
         tail -n 80 "$log" | awk '{ print "    | " $0 }'
     else
         printf 'ok       %-24s %4d passed %s(%d s)\n' "$name" "$p" \

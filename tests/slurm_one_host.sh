@@ -1,5 +1,5 @@
 #!/bin/sh
-# slurm_one_host.sh - run a command under srun on a Slurm of one host, made for it and removed after.
+# slurm_one_host.sh - run a command under srun on a Slurm of one host, made for it, then removed.
 #
 #     tests/slurm_one_host.sh -n 3 [--mpi=pmi2] PROGRAM ARGS...       arguments are those of srun
 #
@@ -17,7 +17,7 @@ done
 
 dir=$(mktemp -d /tmp/kolo_slurm.XXXXXX) || exit 77
 pids=
-# The last started first, one at a time, because each needs the one before it; a stuck one is killed.
+# The last started first, one at a time: each needs the one before it; a stuck one is killed.
 stop() {
     for pid in $pids; do
         kill "$pid" 2>/dev/null

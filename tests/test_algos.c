@@ -1,6 +1,6 @@
-/* test_algos.c - every algorithm of the table, forced by KOLO_ALGO, through the engine: the proof is
- * about plans, this is about bytes: spans of several chunks, pieces, scratch, chunks cut off at the
- * end of the vector.  And plans that a user brings in a file. */
+/* test_algos.c - every algorithm of the table, forced by KOLO_ALGO, through the engine: the
+ * proof is about plans, this is about bytes: spans of several chunks, pieces, scratch, chunks
+ * cut off at the end of the vector.  And plans that a user brings in a file. */
 #include "cfg.h"
 #include "plan.h"
 #include "support/ranks.h"
@@ -22,8 +22,11 @@ static const char *sizes(struct kolo_comm *comm, void *arg)
     for (size_t i = 0; i < ncounts; i++)
         for (int in_place = 0; in_place < 2; in_place++)
             for (int type = KOLO_I8; type <= KOLO_F32; type += KOLO_F32 - KOLO_I8) {
-                const struct ref_case c = {.coll = coll, .type = type, .root = (int)(i % (size_t)n),
-                                           .count = counts[i], .in_place = in_place};
+                const struct ref_case c = {.coll = coll,
+                                           .type = type,
+                                           .root = (int)(i % (size_t)n),
+                                           .count = counts[i],
+                                           .in_place = in_place};
                 const char *wrong = ref_run(comm, &c);
                 if (wrong)
                     return wrong;
@@ -103,7 +106,8 @@ Test(algos, barrier)
 Test(algos, unknown_names)
 {
     struct kolo_comm *comms[3];
-    static const char *const bad[] = {"all_reduce:no_such", "no_such:ring", "ring", "all_reduce:recdbl"};
+    static const char *const bad[] = {"all_reduce:no_such", "no_such:ring", "ring",
+                                      "all_reduce:recdbl"};
     for (size_t i = 0; i < 4; i++) {
         force(bad[i]);
         const enum kolo_status status = kolo_comm_create_local(3, NULL, comms);
@@ -113,7 +117,8 @@ Test(algos, unknown_names)
     }
 }
 
-/* Ranks cut their chunks by max_span, so it must be equal wherever the table does not say otherwise. */
+/* Ranks cut their chunks by max_span, so it must be equal wherever the table does not say
+ * otherwise. */
 Test(algos, spans_are_equal_or_declared_uneven)
 {
     size_t n;

@@ -1,6 +1,6 @@
-/* test_api.c - the door: every wrong argument gives a status of the call group with a text that names
- * it, starts nothing and changes nothing; zero counts with NULL; one rank alone; split; premultiplied
- * sums; memory; looking in; failing each allocation in turn. */
+/* test_api.c - the door: every wrong argument gives a status of the call group with a text that
+ * names it, starts nothing and changes nothing; zero counts with NULL; one rank alone; split;
+ * premultiplied sums; memory; looking in; failing each allocation in turn. */
 #include "cfg.h"
 #include "mem.h"
 #include "support/ranks.h"
@@ -25,7 +25,8 @@ static struct kolo_comm *alone(void)
 }
 
 /* Expect ARG, and a text that has each of the words. */
-static void expect(struct kolo_comm *comm, enum kolo_status status, const char *word, const char *where)
+static void expect(struct kolo_comm *comm, enum kolo_status status, const char *word,
+                   const char *where)
 {
     cr_assert_eq(status, KOLO_ERR_ARG, "%s: status %d", where, status);
     cr_assert(strstr(kolo_last_error(comm), word) != NULL, "%s: '%s' lacks '%s'", where,
@@ -70,7 +71,8 @@ Test(api, wrong_arguments)
     cr_assert_eq(b[0], 0, "a refused call wrote its output");
     kolo_comm_destroy(comm);
 
-    cr_assert_eq(kolo_all_reduce(a, b, 8, KOLO_F32, KOLO_SUM, NULL, NULL), KOLO_ERR_ARG, "comm NULL");
+    cr_assert_eq(kolo_all_reduce(a, b, 8, KOLO_F32, KOLO_SUM, NULL, NULL), KOLO_ERR_ARG,
+                 "comm NULL");
     cr_assert(strstr(kolo_last_error(NULL), "comm is NULL") != NULL, "%s", kolo_last_error(NULL));
     cr_assert_eq(kolo_barrier(NULL, NULL), KOLO_ERR_ARG, "comm NULL");
 }
@@ -111,7 +113,8 @@ Test(api, wrong_creation)
     cr_assert_eq(kolo_comm_create_local(1, NULL, NULL), KOLO_ERR_ARG, "comms NULL");
     config.size = 3;
     cr_assert_eq(kolo_comm_create_local(1, &config, &comm), KOLO_ERR_ARG, "size of config");
-    cr_assert(strstr(kolo_last_error(NULL), "KOLO_CONFIG_INIT") != NULL, "%s", kolo_last_error(NULL));
+    cr_assert(strstr(kolo_last_error(NULL), "KOLO_CONFIG_INIT") != NULL, "%s",
+              kolo_last_error(NULL));
     config = (struct kolo_config)KOLO_CONFIG_INIT;
     config.place = 0;
     cr_assert_eq(kolo_comm_create_local(1, &config, &comm), KOLO_ERR_UNSUPPORTED, "device");
@@ -281,15 +284,18 @@ Test(api, texts_that_do_not_fit)
     size_t needed = 0;
     for (int topic = KOLO_TOPIC_BUILD; topic <= KOLO_TOPIC_ALGOS; topic++) {
         memset(small, 'x', sizeof small);
-        cr_assert_eq(kolo_describe((enum kolo_topic)topic, small, 5, &needed), KOLO_OK, "topic %d", topic);
+        cr_assert_eq(kolo_describe((enum kolo_topic)topic, small, 5, &needed), KOLO_OK, "topic %d",
+                     topic);
         cr_assert_eq(small[4], 0, "terminated");
         cr_assert_eq(small[5], 'x', "not beyond its size");
         large = malloc(needed);
-        cr_assert_eq(kolo_describe((enum kolo_topic)topic, large, needed, NULL), KOLO_OK, "topic %d", topic);
+        cr_assert_eq(kolo_describe((enum kolo_topic)topic, large, needed, NULL), KOLO_OK,
+                     "topic %d", topic);
         cr_assert_eq(strlen(large) + 1, needed, "topic %d: needed is exact", topic);
         free(large);
     }
-    cr_assert_eq(kolo_describe((enum kolo_topic)99, NULL, 0, &needed), KOLO_ERR_ARG, "no such topic");
+    cr_assert_eq(kolo_describe((enum kolo_topic)99, NULL, 0, &needed), KOLO_ERR_ARG,
+                 "no such topic");
     cr_assert_eq(kolo_metrics(comm, NULL, 0, &needed), KOLO_OK, "metrics");
     cr_assert_eq(kolo_barrier(comm, NULL), KOLO_OK, "barrier");
     char text[4096];
@@ -312,7 +318,8 @@ Test(api, explain)
     cr_assert_eq(kolo_explain(NULL, &q, text, sizeof text, NULL), KOLO_OK, "ring");
     cr_assert(strstr(text, "ring") != NULL, "%s", text);
     q.algo = "no such";
-    cr_assert_eq(kolo_explain(NULL, &q, text, sizeof text, NULL), KOLO_ERR_ARG, "unknown algorithm");
+    cr_assert_eq(kolo_explain(NULL, &q, text, sizeof text, NULL), KOLO_ERR_ARG,
+                 "unknown algorithm");
     q.size = 1;
     cr_assert_eq(kolo_explain(NULL, &q, text, sizeof text, NULL), KOLO_ERR_ARG, "size of query");
 }
@@ -350,8 +357,8 @@ Test(api, every_allocation_fails_once)
         cr_assert_eq(mem_live(), before, "allocation %llu failing leaks", (unsigned long long)nth);
         if (status == KOLO_OK)
             break;
-        cr_assert_eq(status, KOLO_ERR_NOMEM, "allocation %llu: status %d: %s", (unsigned long long)nth,
-                     status, kolo_last_error(NULL));
+        cr_assert_eq(status, KOLO_ERR_NOMEM, "allocation %llu: status %d: %s",
+                     (unsigned long long)nth, status, kolo_last_error(NULL));
         cr_assert_lt(nth, 2000u, "never succeeds");
     }
     cr_assert_gt(nth, 20u, "the hook was reached");
@@ -376,7 +383,8 @@ static const char *steady(struct kolo_comm *comm, void *arg)
             return kolo_last_error(comm);
     }
     if (mem_count() != before)
-        return ranks_text("%llu allocations in 100 operations", (unsigned long long)(mem_count() - before));
+        return ranks_text("%llu allocations in 100 operations",
+                          (unsigned long long)(mem_count() - before));
     if (kolo_barrier(comm, NULL) != KOLO_OK)
         return kolo_last_error(comm);
     kolo_stream_destroy(stream);

@@ -15,7 +15,8 @@ enum { NCOLLS = sizeof colls / sizeof colls[0] };
 
 static bool reduces(int coll)
 {
-    return coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER || coll == KOLO_COLL_REDUCE;
+    return coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER ||
+           coll == KOLO_COLL_REDUCE;
 }
 
 static bool has_root(int coll)
@@ -51,8 +52,8 @@ static const char *types_and_ops(struct kolo_comm *comm, void *arg)
                 for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
                     if (op >= KOLO_BAND && is_float(type))
                         continue;
-                    const struct ref_case c = {.coll = colls[k], .type = type, .op = op,
-                                               .count = counts[i]};
+                    const struct ref_case c = {
+                        .coll = colls[k], .type = type, .op = op, .count = counts[i]};
                     const char *wrong = both(comm, c);
                     if (wrong)
                         return wrong;
@@ -68,9 +69,14 @@ static const char *roots_and_sizes(struct kolo_comm *comm, void *arg)
     const int n = kolo_comm_size(comm);
     for (int k = 0; k < NCOLLS; k++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-            for (int root = 0; root < (has_root(colls[k]) ? n : 1); root += root == 0 ? 1 : n > 3 ? n - 2 : 1) {
-                struct ref_case c = {.coll = colls[k], .type = KOLO_F32, .root = root,
-                                     .count = counts[i], .windows = windows,
+            for (int root = 0; root < (has_root(colls[k]) ? n : 1); root += root == 0 ? 1
+                                                                            : n > 3   ? n - 2
+                                                                                      : 1) {
+                struct ref_case c = {.coll = colls[k],
+                                     .type = KOLO_F32,
+                                     .root = root,
+                                     .count = counts[i],
+                                     .windows = windows,
                                      .misalign = windows ? 0 : (size_t)(root + 1) * 4 % 64};
                 const char *wrong = both(comm, c);
                 if (wrong)
@@ -131,8 +137,8 @@ static const char *unaligned(struct kolo_comm *comm, void *arg)
     for (int k = 0; k < NCOLLS; k++)
         for (size_t misalign = 1; misalign < 16; misalign += 3)
             for (int type = 0; type < KOLO_NTYPES; type++) {
-                const struct ref_case c = {.coll = colls[k], .type = type, .count = 257,
-                                           .misalign = misalign};
+                const struct ref_case c = {
+                    .coll = colls[k], .type = type, .count = 257, .misalign = misalign};
                 const char *wrong = both(comm, c);
                 if (wrong)
                     return wrong;
@@ -157,8 +163,9 @@ static const char *on_stream(struct kolo_comm *comm, void *arg)
     const char *wrong = NULL;
     for (int k = 0; k < NCOLLS && !wrong; k++)
         for (size_t count = 1; count < 100000 && !wrong; count *= 37)
-            wrong = both(comm, (struct ref_case){.coll = colls[k], .type = KOLO_I32, .count = count,
-                                                 .stream = stream});
+            wrong = both(comm,
+                         (struct ref_case){
+                             .coll = colls[k], .type = KOLO_I32, .count = count, .stream = stream});
     kolo_stream_destroy(stream);
     return wrong;
 }

@@ -66,7 +66,7 @@ Test(fault, dead_rank)
 {
     static const int ranks[] = {2, 3, 8};
     for (size_t i = 0; i < 3; i++)
-        for (int who = 0; who < ranks[i]; who += ranks[i] > 3 ? 3 : 1) {
+        for (int who = 0; who<ranks[i]; who += ranks[i]> 3 ? 3 : 1) {
             struct death d = {who, (int)i * 5};
             check(ranks_processes(ranks[i], NULL, die, &d, who));
         }
@@ -94,7 +94,8 @@ Test(fault, rank_that_never_comes)
     check(ranks_threads(5, &config, stay_away, NULL));
 }
 
-/* Processes: rank 1 destroys its communicator and ends in order; those who wait for it must know. */
+/* Processes: rank 1 destroys its communicator and ends in order; those who wait for it must
+ * know. */
 Test(fault, rank_that_leaves)
 {
     check(ranks_processes(2, NULL, stay_away, NULL, -1));
@@ -116,7 +117,8 @@ static const char *abort_from_thread(struct kolo_comm *comm, void *arg)
     pthread_t thread;
     if (kolo_comm_rank(comm) == 1) {
         abort_it(comm);
-        return all_reduce(comm, 8, KOLO_F32, KOLO_SUM) == KOLO_ERR_ABORTED ? NULL : "not aborted here";
+        return all_reduce(comm, 8, KOLO_F32, KOLO_SUM) == KOLO_ERR_ABORTED ? NULL
+                                                                           : "not aborted here";
     }
     if (kolo_comm_rank(comm) == 0) {
         pthread_create(&thread, NULL, abort_it, comm);
@@ -194,8 +196,8 @@ static const char *call_differently(struct kolo_comm *comm, void *arg)
         return ranks_text("variant %d against %d: status %d: %s", m->odd, m->others, status, text);
     const char *first = strstr(text, "calls ");
     if (!first || !strstr(first + 1, "calls "))
-        return ranks_text("variant %d against %d: both calls should be named: %s", m->odd, m->others,
-                          text);
+        return ranks_text("variant %d against %d: both calls should be named: %s", m->odd,
+                          m->others, text);
     return NULL;
 }
 
@@ -254,11 +256,12 @@ static const char *uneven(struct kolo_comm *comm, void *arg)
         counts[i] = 5;
     if (r == 0)
         counts[1] = 6;
-    const enum kolo_status status = kolo_all_to_all_v(in_buffer[r], counts, NULL, out_buffer[r], counts,
-                                                      NULL, KOLO_F32, comm, NULL);
+    const enum kolo_status status = kolo_all_to_all_v(in_buffer[r], counts, NULL, out_buffer[r],
+                                                      counts, NULL, KOLO_F32, comm, NULL);
     if (status == KOLO_OK && r > 1)
         return NULL; /* its own exchanges were all right */
-    return status == KOLO_ERR_MISMATCH ? NULL : ranks_text("status %d: %s", status, kolo_last_error(comm));
+    return status == KOLO_ERR_MISMATCH ? NULL
+                                       : ranks_text("status %d: %s", status, kolo_last_error(comm));
 }
 
 Test(fault, uneven_all_to_all_v)
@@ -272,12 +275,12 @@ static const char *uneven_send(struct kolo_comm *comm, void *arg)
 {
     const int r = kolo_comm_rank(comm);
     const size_t extra = (size_t)(arg != NULL) * 3000;
-    enum kolo_status status =
-        r == 0 ? kolo_send(in_buffer[0], 100 + extra, KOLO_F32, 1, comm, NULL)
-               : kolo_recv(out_buffer[1], 101, KOLO_F32, 0, comm, NULL);
+    enum kolo_status status = r == 0 ? kolo_send(in_buffer[0], 100 + extra, KOLO_F32, 1, comm, NULL)
+                                     : kolo_recv(out_buffer[1], 101, KOLO_F32, 0, comm, NULL);
     if (status == KOLO_OK)
         status = kolo_barrier(comm, NULL);
-    return status == KOLO_ERR_MISMATCH ? NULL : ranks_text("status %d: %s", status, kolo_last_error(comm));
+    return status == KOLO_ERR_MISMATCH ? NULL
+                                       : ranks_text("status %d: %s", status, kolo_last_error(comm));
 }
 
 Test(fault, uneven_send_and_receive)

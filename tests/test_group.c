@@ -1,5 +1,6 @@
-/* test_group.c - send, receive and groups: exchanges that would deadlock one by one, many messages on
- * one link, a rank with itself, one thread that drives all ranks, streams, and misuse. */
+/* test_group.c - send, receive and groups: exchanges that would deadlock one by one, many
+ * messages on one link, a rank with itself, one thread that drives all ranks, streams, and
+ * misuse. */
 #include "support/ranks.h"
 #include "support/test.h"
 

@@ -294,7 +294,8 @@ Test(plan_algos, flags_of_algorithms_are_those_of_their_plans)
     }
 }
 
-/* Both ends of a link cut their pieces by the largest span: it is the same on all ranks, or told. */
+/* Both ends of a link cut their pieces by the largest span: it is the same on all ranks, or
+ * told. */
 Test(plan_algos, spans_are_even_unless_told)
 {
     size_t nalgos;

@@ -76,9 +76,8 @@ static const char *all_to_all_v(struct kolo_comm *comm, void *arg)
     for (int k = 0; k < n; k++)
         for (size_t i = 0; i < sc[k]; i++)
             send[sd[k] + i] = word(r, k, i);
-    const enum kolo_status status =
-        kolo_all_to_all_v(send, sc, s->spread ? sd : NULL, recv, rc, s->spread ? rd : NULL, KOLO_I64,
-                          comm, NULL);
+    const enum kolo_status status = kolo_all_to_all_v(send, sc, s->spread ? sd : NULL, recv, rc,
+                                                      s->spread ? rd : NULL, KOLO_I64, comm, NULL);
     if (status != KOLO_OK)
         return ranks_text("status %d: %s", status, kolo_last_error(comm));
     for (int k = 0; k < n; k++)
@@ -127,8 +126,8 @@ static const char *all_gather_v(struct kolo_comm *comm, void *arg)
         int64_t *send = in_place ? recv + displs[r] : own;
         for (size_t i = 0; i < counts[r]; i++)
             send[i] = word(r, 0, i);
-        const enum kolo_status status = kolo_all_gather_v(
-            send, recv, counts, s->spread ? displs : NULL, KOLO_I64, comm, NULL);
+        const enum kolo_status status =
+            kolo_all_gather_v(send, recv, counts, s->spread ? displs : NULL, KOLO_I64, comm, NULL);
         if (status != KOLO_OK)
             return ranks_text("status %d: %s", status, kolo_last_error(comm));
         for (int k = 0; k < n; k++)
@@ -163,7 +162,8 @@ static const char *reduce_scatter_v(struct kolo_comm *comm, void *arg)
             for (int k = 0; k < n; k++)
                 want += word(k, 0, displs[r] + i);
             if (recv[i] != want)
-                return ranks_text("pattern %d in place %d: word %zu is wrong", s->pattern, in_place, i);
+                return ranks_text("pattern %d in place %d: word %zu is wrong", s->pattern, in_place,
+                                  i);
         }
         free(send);
         free(own);

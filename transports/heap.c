@@ -126,8 +126,10 @@ static enum kolo_status alloc_locked(size_t bytes, void **out)
 {
     TRY(ensure());
     if (bytes > heap.bytes)
-        return fail(KOLO_ERR_NOMEM, "mem_alloc: %zu bytes wanted, the heap has %zu "
-                                    "(KOLO_HEAP_BYTES)", bytes, heap.bytes);
+        return fail(KOLO_ERR_NOMEM,
+                    "mem_alloc: %zu bytes wanted, the heap has %zu "
+                    "(KOLO_HEAP_BYTES)",
+                    bytes, heap.bytes);
     bytes = round_up(bytes ? bytes : 1, PAGE);
     struct block *b = mem_calloc(1, sizeof *b);
     if (!b)
@@ -135,8 +137,10 @@ static enum kolo_status alloc_locked(size_t bytes, void **out)
     struct block **at = find_gap(bytes, bytes >= HUGE_PAGE ? HUGE_PAGE : PAGE, &b->offset);
     if (!at) {
         mem_free(b);
-        return fail(KOLO_ERR_NOMEM, "mem_alloc: no room for %zu bytes in the heap of %zu "
-                                    "(KOLO_HEAP_BYTES)", bytes, heap.bytes);
+        return fail(KOLO_ERR_NOMEM,
+                    "mem_alloc: no room for %zu bytes in the heap of %zu "
+                    "(KOLO_HEAP_BYTES)",
+                    bytes, heap.bytes);
     }
     /* Reserve the pages now: a shortage is an error here and not a SIGBUS later. */
     int rc;
@@ -218,8 +222,9 @@ enum kolo_status heap_view_open(int fd, size_t bytes, const unsigned char id[16]
         v = v->next;
     if (!v) {
         v = mem_calloc(1, sizeof *v);
-        void *base = v ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
-                       : MAP_FAILED;
+        void *base =
+            v ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0)
+              : MAP_FAILED;
         if (base == MAP_FAILED) {
             mem_free(v);
             v = NULL;

@@ -1,5 +1,5 @@
-/* heap.h - the shareable memory of this process (kolo_mem_alloc): one sparse memfd, mapped once here
- * and once in each peer process, so that an offset is all a peer needs to reach a buffer. */
+/* heap.h - the shareable memory of this process (kolo_mem_alloc): one sparse memfd, mapped once
+ * here and once in each peer process, so that an offset is all a peer needs to reach a buffer. */
 #ifndef HEAP_H
 #define HEAP_H
 

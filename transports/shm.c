@@ -53,9 +53,9 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
     struct shm *s = (struct shm *)t;
     unsigned char *segment = s->peers[is_producer ? peer : s->rank].segment;
     const int source = is_producer ? s->rank : peer;
-    unsigned char *area = segment + SEGMENT_LINKS +
-                          ((size_t)source * LINK_CHANNELS + (size_t)channel) *
-                              area_bytes(s->slot_bytes);
+    unsigned char *area =
+        segment + SEGMENT_LINKS +
+        ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->slot_bytes);
     *out = (struct link){
         .cells = area + AREA_CELLS,
         .slots = area + AREA_SLOTS,
@@ -82,7 +82,8 @@ static _Atomic uint32_t *shm_bell(struct transport *t, int rank)
 static bool shm_is_alive(struct transport *t, int peer)
 {
     const struct shm_peer *p = &((struct shm *)t)->peers[peer];
-    struct pollfd fds[2] = {{.fd = p->socket, .events = POLLRDHUP}, {.fd = p->pidfd, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = p->socket, .events = POLLRDHUP},
+                            {.fd = p->pidfd, .events = POLLIN}};
     if (p->socket < 0)
         return true;
     return poll(fds, 2, 0) <= 0;
@@ -136,7 +137,8 @@ static int shm_remote_read(struct transport *t, int peer, uint64_t at, void *to,
     return remote_copy((struct shm *)t, peer, at, to, bytes, FROM_PEER);
 }
 
-static int shm_remote_write(struct transport *t, int peer, uint64_t at, const void *from, size_t bytes)
+static int shm_remote_write(struct transport *t, int peer, uint64_t at, const void *from,
+                            size_t bytes)
 {
     return remote_copy((struct shm *)t, peer, at, (void *)(uintptr_t)from, bytes, TO_PEER);
 }
@@ -201,8 +203,9 @@ enum kolo_status shm_create(int rank, int n, size_t slot_bytes, struct shm **out
 {
     size_t bytes;
     if (!shm_segment_bytes(n, slot_bytes, &bytes))
-        return fail(KOLO_ERR_ARG, "shm: a segment for %d ranks with slots of %zu bytes is too large",
-                    n, slot_bytes);
+        return fail(KOLO_ERR_ARG,
+                    "shm: a segment for %d ranks with slots of %zu bytes is too large", n,
+                    slot_bytes);
     struct shm *s = mem_calloc(1, sizeof *s);
     struct shm_peer *peers = s ? mem_calloc((size_t)n, sizeof *peers) : NULL;
     if (!peers) {

@@ -226,14 +226,14 @@ struct meeting {
     uint64_t deadline_ns;
 };
 
-/* Read a word of the peer's memory: allowed by ptrace's rules, and the process ids mean the same? */
+/* Read a word of the peer's memory: allowed by ptrace's rules, and the process ids mean the
+ * same? */
 static bool can_reach(const struct shm_peer *p, const struct hello *h)
 {
     uint64_t word = 0;
     const struct iovec here = {&word, sizeof word};
     const struct iovec there = {(void *)(uintptr_t)h->probe_at, sizeof word};
-    return p->pid > 0 &&
-           process_vm_readv(p->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof word &&
+    return p->pid > 0 && process_vm_readv(p->pid, &here, 1, &there, 1, 0) == (ssize_t)sizeof word &&
            word == h->probe;
 }
 
@@ -246,12 +246,14 @@ static enum kolo_status adopt_peer(struct meeting *m, int peer, int socket, cons
     struct stat st;
     if (h->segment_bytes != m->shm->segment_bytes || fstat(fds[0], &st) != 0 ||
         (uint64_t)st.st_size < h->segment_bytes) {
-        status = fail(KOLO_ERR_SETUP, "shm: rank %d has segments of %ju bytes, rank %d of %zu: set "
-                                      "KOLO_SLOT_BYTES equal on all ranks",
+        status = fail(KOLO_ERR_SETUP,
+                      "shm: rank %d has segments of %ju bytes, rank %d of %zu: set "
+                      "KOLO_SLOT_BYTES equal on all ranks",
                       peer, (uintmax_t)h->segment_bytes, m->shm->rank, m->shm->segment_bytes);
         goto close_fds;
     }
-    void *segment = mmap(NULL, m->shm->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+    void *segment =
+        mmap(NULL, m->shm->segment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
     if (segment == MAP_FAILED) {
         status = fail(KOLO_ERR_NOMEM, "shm: cannot map %zu bytes of rank %d: %s",
                       m->shm->segment_bytes, peer, strerror(errno));
@@ -353,8 +355,9 @@ static enum kolo_status hear_answer(struct meeting *m, int peer)
         for (int i = 0; i < 2; i++)
             if (fds[i] >= 0)
                 close(fds[i]);
-        return fail(KOLO_ERR_SETUP, "shm: rank %d (pid %jd on this host) closed the connection "
-                                    "while ranks were meeting; see its own error",
+        return fail(KOLO_ERR_SETUP,
+                    "shm: rank %d (pid %jd on this host) closed the connection "
+                    "while ranks were meeting; see its own error",
                     peer, (intmax_t)m->cards[peer].pid);
     }
     return adopt_peer(m, peer, fd, &h, fds);
@@ -432,8 +435,9 @@ static uint64_t deadline_after(int64_t ms)
     return now + ((uint64_t)ms < most ? (uint64_t)ms : most) * 1000000u;
 }
 
-enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *cards, int rank, int n,
-                          const unsigned char secret[16], int64_t timeout_ms, struct transport **out)
+enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *cards, int rank,
+                          int n, const unsigned char secret[16], int64_t timeout_ms,
+                          struct transport **out)
 {
     struct meeting m = {.cards = cards,
                         .secret = secret,

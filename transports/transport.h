@@ -2,14 +2,14 @@
  *
  *   engine --- link: a ring of messages, two counters that only grow ---> engine of the peer
  *
- * A transport connects one rank to its peers and gives it two ends per peer and channel: one to send,
- * one to receive.  A *memory* transport (shm.c) places cells, slots and counters where both sides can
- * load and store, and the engine does all the rest with the inline functions below.  A *message*
- * transport keeps a copy of the ring on each side and makes the counters true (hooks commit, poll).
+ * A transport connects one rank to its peers and gives it two ends per peer and channel: one to
+ * send, one to receive.  A *memory* transport (shm.c) places cells, slots and counters where both
+ * sides can load and store, and the engine does all the rest with the inline functions below.  A
+ * *message* transport keeps a copy of the ring on each side and makes the counters true.
  *
  *   a message:  cell  [ seq | signature | bytes | detail | payload up to 48 B ]     one cache line
  *                     [ payload up to CELL_PAYLOAD: from the second line on ]
- *               slot  [ payload above CELL_PAYLOAD ]      slot (p mod LINK_SLOTS), announced by cell p
+ *               slot  [ payload above CELL_PAYLOAD ]        slot p mod LINK_SLOTS, told by cell p
  *
  * Invariants, with p = messages sent and c = messages received on a link, both 64-bit, never reset:
  *   c <= p <= c + LINK_CELLS, and a message that uses a slot is sent only when p < c + LINK_SLOTS.
@@ -23,18 +23,18 @@
 #include <stdatomic.h>
 
 enum {
-    LINK_CELLS = 16,       /* messages in flight on a link that fit into cells */
-    LINK_SLOTS = 4,        /* messages in flight that need a slot; also what plans are proven with */
-    CELL_INLINE = 48,      /* payload that travels in the same cache line as the counter */
-    CELL_PAYLOAD = 2048,   /* payload that a cell holds */
+    LINK_CELLS = 16,     /* messages in flight on a link that fit into cells */
+    LINK_SLOTS = 4,      /* messages in flight that need a slot; also what plans are proven with */
+    CELL_INLINE = 48,    /* payload that travels in the same cache line as the counter */
+    CELL_PAYLOAD = 2048, /* payload that a cell holds */
     CELL_STRIDE = 64 + CELL_PAYLOAD,
-    LINK_CHANNELS = 5,     /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
+    LINK_CHANNELS = 5, /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
     LINK_CHANNEL_P2P = 4,
-    BOARD_BYTES = 4096,    /* per rank, written by it, readable by all peers: the engine's */
+    BOARD_BYTES = 4096, /* per rank, written by it, readable by all peers: the engine's */
 };
 
-/* Head of a cell.  The producer fills the rest, then stores seq with release; the consumer's acquire
- * load of seq in link_arrived pairs with it. */
+/* Head of a cell.  The producer fills the rest, then stores seq with release; the consumer's
+ * acquire load of seq in link_arrived pairs with it. */
 struct link_cell {
     _Atomic uint32_t seq;
     uint32_t signature; /* of the operation, compared by the consumer */
@@ -50,7 +50,7 @@ struct transport;
 struct link {
     unsigned char *cells;
     unsigned char *slots;
-    _Atomic uint64_t *consumed; /* stored by the consumer (release), loaded by the producer (acquire) */
+    _Atomic uint64_t *consumed; /* stored by the consumer, loaded by the producer */
     _Atomic uint32_t *bell;     /* the other end's doorbell: 1 while it sleeps */
     uint64_t count;             /* messages sent (producer) or received (consumer) by this end */
     uint64_t credit;            /* producer: last value seen in *consumed */
@@ -67,7 +67,7 @@ enum window_kind {
     WINDOW_ABSENT,  /* there is no such buffer on this rank: nothing to resolve */
     WINDOW_HEAP,    /* `at` is an offset into the shareable heap of the rank's process */
     WINDOW_ADDRESS, /* `at` is an address, good inside the same process */
-    WINDOW_REMOTE,  /* `at` is an address in private memory, reached by remote_read and remote_write */
+    WINDOW_REMOTE, /* `at` is an address in private memory: remote_read and remote_write reach it */
     WINDOW_REFUSED, /* shareable or not, the rank does not want windows for this operation */
 };
 struct window_ref {
@@ -92,7 +92,8 @@ struct transport_ops {
     struct window_ref (*window_ref)(struct transport *t, const void *p, size_t bytes);
     /* Address here of `bytes` at a peer's ref; NULL when it lies outside what is mapped. */
     void *(*window_map)(struct transport *t, int peer, struct window_ref ref, size_t bytes);
-    /* Whether private memory of every peer can be read and written (cross memory attach): probed. */
+    /* Whether private memory of every peer can be read and written (cross memory attach):
+     * probed. */
     bool (*has_remote)(struct transport *t);
     /* Copy from, or to, [at, at + bytes) of a peer's memory.  0 or an errno. */
     int (*remote_read)(struct transport *t, int peer, uint64_t at, void *to, size_t bytes);
@@ -158,7 +159,8 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
     atomic_store_explicit(&cell->seq, (uint32_t)(l->count + 1), memory_order_release);
     l->count++;
     /* Relaxed, without a fence: a sleeper issues a barrier on all CPUs after it set its bell and
-     * before it looks at its links a last time (see wait.c), so one of both sides sees the other. */
+     * before it looks at its links a last time (see wait.c), so one of both sides sees the
+     * other. */
     if (UNLIKELY(atomic_load_explicit(l->bell, memory_order_relaxed) != 0))
         link_ring(l->bell);
 }

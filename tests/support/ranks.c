@@ -88,9 +88,11 @@ static void child_main(int r, int n, const struct kolo_config *config, rank_fn f
     _exit(result ? 1 : 0);
 }
 
-const char *ranks_processes(int n, const struct kolo_config *config, rank_fn fn, void *arg, int may_die)
+const char *ranks_processes(int n, const struct kolo_config *config, rank_fn fn, void *arg,
+                            int may_die)
 {
-    struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct shared *s =
+        mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pids[MOST_RANKS];
     if (s == MAP_FAILED)
         return "mmap failed";

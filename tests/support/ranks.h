@@ -5,8 +5,8 @@
 
 #include "kolo.h"
 
-/* Returns NULL when all is well, else a text that says what was wrong (owned by the callee; a static
- * string or one that ranks_text made). */
+/* Returns NULL when all is well, else a text that says what was wrong (owned by the callee; a
+ * static string or one that ranks_text made). */
 typedef const char *(*rank_fn)(struct kolo_comm *comm, void *arg);
 
 /* A printf text that lives as long as the process; for results of rank functions. */

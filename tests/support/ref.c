@@ -20,7 +20,8 @@ static int64_t value(const struct ref_case *c, int n, int r, size_t i)
 {
     switch (c->op) {
     case KOLO_SUM:
-        return is_f8(c->type) ? (i + (size_t)r * 3) % 5 == 0 : (int64_t)((i * 7 + (size_t)r * 13) % 11);
+        return is_f8(c->type) ? (i + (size_t)r * 3) % 5 == 0
+                              : (int64_t)((i * 7 + (size_t)r * 13) % 11);
     case KOLO_PROD:
         return (i + (size_t)r) % 4 == 0 ? 2 : 1;
     case KOLO_MAX:
@@ -102,7 +103,7 @@ static void put(unsigned char *at, int type, int64_t v)
 /* ---- shapes ---- */
 
 struct sizes {
-    size_t send, recv; /* elements; of this rank */
+    size_t send, recv;       /* elements; of this rank */
     size_t send_at, recv_at; /* in place: offsets of both into one buffer */
 };
 
@@ -231,7 +232,8 @@ static bool guards_hold(const struct buffer *b)
     return true;
 }
 
-static const char *compare(const struct ref_case *c, int n, int r, const unsigned char *recv, size_t elems)
+static const char *compare(const struct ref_case *c, int n, int r, const unsigned char *recv,
+                           size_t elems)
 {
     const size_t size = kolo_type_size(c->type);
     for (size_t i = 0; i < elems; i++) {
@@ -246,14 +248,16 @@ static const char *compare(const struct ref_case *c, int n, int r, const unsigne
 
 bool ref_can(const struct ref_case *c, int nranks)
 {
-    return !(is_f8(c->type) && ((c->op == KOLO_AVG && nranks > 8) || c->op == KOLO_PROD) && nranks > 8);
+    return !(is_f8(c->type) && ((c->op == KOLO_AVG && nranks > 8) || c->op == KOLO_PROD) &&
+             nranks > 8);
 }
 
 static const char *describe(const struct ref_case *c, const char *what)
 {
-    return ranks_text("%s type %d op %d root %d count %zu%s%s misalign %zu: %s", kolo_coll_name(c->coll),
-                      c->type, c->op, c->root, c->count, c->in_place ? " in place" : "",
-                      c->windows ? " windows" : "", c->misalign, what);
+    return ranks_text("%s type %d op %d root %d count %zu%s%s misalign %zu: %s",
+                      kolo_coll_name(c->coll), c->type, c->op, c->root, c->count,
+                      c->in_place ? " in place" : "", c->windows ? " windows" : "", c->misalign,
+                      what);
 }
 
 const char *ref_run(struct kolo_comm *comm, const struct ref_case *c)
@@ -275,8 +279,7 @@ const char *ref_run(struct kolo_comm *comm, const struct ref_case *c)
         put(send + i * size, c->type, sent(c, n, r, i));
 
     const char *wrong = NULL;
-    const enum kolo_status status =
-        call(comm, c, s.send ? send : NULL, s.recv ? recv : NULL);
+    const enum kolo_status status = call(comm, c, s.send ? send : NULL, s.recv ? recv : NULL);
     if (status != KOLO_OK)
         wrong = describe(c, kolo_last_error(comm));
     if (!wrong && c->stream && kolo_stream_synchronize(c->stream) != KOLO_OK)
