@@ -29,8 +29,7 @@ enum { BOARD_CALLS = 32, BOARD_TEXT = ERROR_TEXT_BYTES };
 struct board {
     _Atomic uint32_t state; /* enum board_state; release after status and text */
     int32_t status;
-    _Atomic uint64_t ping; /* for measuring a flag's way between two ranks, when they meet */
-    uint64_t unused[6];
+    uint64_t unused[7];
     struct board_call calls[BOARD_CALLS];
     char text[BOARD_TEXT];
 };

@@ -42,6 +42,9 @@
     X(LAUNCHER, "KOLO_LAUNCHER", STR, "", 0, 0,                                                    \
       "use this launcher: kolo torchrun pmix ompi pmi pals slurm env jax k8s single")
 
+/* Values of KOLO_CMA. */
+enum { CMA_AUTO, CMA_ALWAYS, CMA_NEVER };
+
 enum cfg_key {
 #define X(key, ...) CFG_##key,
     CFG_TABLE(X)

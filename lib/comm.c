@@ -210,6 +210,7 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
     memcpy(comm->engine->name, comm->name, sizeof comm->engine->name);
     comm->engine->has_windows = facts->has_windows;
     comm->engine->has_remote = facts->has_remote;
+    comm->engine->always_remote = cfg_int(CFG_CMA) == CMA_ALWAYS;
     comm->engine->wait = wait_policy_choose(facts->nranks_here, facts->ncpus, facts->shares_cpu);
     TRY(tune_init(&comm->tune, facts));
     if (comm->plan_file)
@@ -220,39 +221,12 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
     return KOLO_OK;
 }
 
-/* Nanoseconds of a flag one way between the first two ranks, as they are placed now; the least
- * of a few hundred round trips.  Ends after a while whatever the other does: a number too large
- * says that the ranks share a CPU or that it is busy. */
-static double measure_flag(struct transport *t, int rank)
-{
-    enum { TRIPS = 2000, BATCH = 50, MOST_NS = 4000000, UNKNOWN_NS = 1000 };
-    struct board *mine = t->ops->board(t, rank), *other = t->ops->board(t, 1 - rank);
-    const uint64_t end = now_ns() + MOST_NS;
-    uint64_t best = UINT64_MAX, begin = now_ns();
-    for (uint64_t i = 1; i <= TRIPS; i++) {
-        if (rank == 0)
-            atomic_store_explicit(&mine->ping, i, memory_order_release);
-        for (int polls = 1; atomic_load_explicit(&other->ping, memory_order_acquire) < i; polls++)
-            if (polls % 256 == 0 && now_ns() > end)
-                return UNKNOWN_NS;
-        if (rank == 1)
-            atomic_store_explicit(&mine->ping, i, memory_order_release);
-        if (i % BATCH == 0) {
-            const uint64_t now = now_ns();
-            best = now - begin < best ? now - begin : best;
-            begin = now;
-        }
-    }
-    return (double)best / (2 * BATCH);
-}
-
 /* What each rank found while meeting; all see all. */
 struct vote {
     int32_t status;
     int32_t has_windows;
     int32_t has_remote;
     int32_t unused;
-    double flag_ns; /* rank 0's counts */
 };
 
 static enum kolo_status agree(struct boot *boot, enum kolo_status mine, struct vote vote,
@@ -267,7 +241,7 @@ static enum kolo_status agree(struct boot *boot, enum kolo_status mine, struct v
         return fail(KOLO_ERR_NOMEM, "out of memory for %d ranks", n);
     enum kolo_status status = boot_all_gather(boot, &vote, sizeof vote, votes, timeout_ms);
     facts->has_windows = facts->has_remote = true;
-    facts->flag_ns = votes[0].flag_ns;
+
     if (mine != KOLO_OK)
         status = fail(mine, "%s", text);
     for (int r = 0; status == KOLO_OK && r < n; r++) {
@@ -313,8 +287,7 @@ static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
     struct vote vote = {0};
     if (status == KOLO_OK) {
         vote.has_windows = t->ops->has_windows(t) && mine.windows;
-        vote.has_remote = t->ops->has_remote(t) && mine.windows;
-        vote.flag_ns = comm->rank < 2 && n > 1 ? measure_flag(t, comm->rank) : 0;
+        vote.has_remote = t->ops->has_remote(t) && mine.windows && cfg_int(CFG_CMA) != CMA_NEVER;
     }
     status = agree(boot, status, vote, ms, &facts);
     if (status != KOLO_OK)

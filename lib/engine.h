@@ -45,6 +45,18 @@ struct lane_state {
     bool blocked_on_credit;
 };
 
+/* How private buffers travelled, see exec_choice.c. */
+enum way_kind { WAY_NONE, WAY_STAGED, WAY_REMOTE };
+enum { WAY_CLASSES = 20 }; /* octaves of bytes, from 16 KiB on */
+
+/* What this rank has measured for one collective and class of size; 0: nothing yet. */
+struct way {
+    float staged_ns;
+    float remote_ns;
+    uint32_t decisions; /* since the loser's last try; equal on all ranks */
+    uint32_t skip;      /* calls that stage without asking; equal on all ranks */
+};
+
 enum job_phase { JOB_ANNOUNCE_SEND, JOB_ANNOUNCE_RECEIVE, JOB_RUN, JOB_DONE };
 
 /* What the operation is, in the API's terms; for signatures, records and messages. */
@@ -73,9 +85,13 @@ struct job {
     enum job_phase phase;
     int announced;
     bool windows_ok;
-    bool saw_private;             /* some rank's buffer was out of reach */
-    bool has_remote;              /* some operand must be read or written through the kernel */
-    bool prefers_fallback;        /* rather than going through the kernel; the same on all ranks */
+    bool saw_private; /* some rank's buffer was out of reach */
+    bool has_remote;  /* some operand must be read or written through the kernel */
+    bool may_choose;  /* staging and the kernel give the same bits: take the faster */
+    struct way *way;  /* NULL: no choice */
+    enum way_kind way_taken;
+    float staged_ns, remote_ns; /* largest that any rank has announced */
+    uint64_t way_began_ns;
     const struct program *shaped; /* what the fields below were computed for; NULL: nothing */
     size_t type_bytes;
     size_t piece;      /* elements of a chunk per round */
@@ -121,8 +137,9 @@ struct engine {
     struct link *links;          /* [direction][channel][peer]; direction 0 sends */
     const struct reduce_table *reduce;
     struct wait_policy wait;
-    bool has_windows; /* agreed by all ranks */
-    bool has_remote;  /* likewise: private memory can be read and written */
+    bool has_windows;   /* agreed by all ranks */
+    bool has_remote;    /* likewise: private memory can be read and written */
+    bool always_remote; /* KOLO_CMA=always */
     size_t slot_bytes;
     size_t stream_bytes;  /* operations that touch more than this use streaming stores */
     uint64_t seq;         /* collectives started */
@@ -142,6 +159,7 @@ struct engine {
     size_t tile_bytes;
     unsigned char *tmp;
     size_t tmp_bytes;
+    struct way ways[KOLO_NCOLLS][WAY_CLASSES];
     struct engine_counters counters;
     struct record record;
     char name[32];
@@ -244,6 +262,11 @@ void board_publish(struct board *b, uint64_t seq, const struct call *c);
  * processes; 0 or an errno with *peer. */
 int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 size_t len, int *peer);
+/* exec_choice.c */
+struct way *way_find(struct engine *e, const struct job *j);
+bool way_skips(struct way *w);
+enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns);
+void way_learn(struct way *w, enum way_kind kind, uint64_t ns);
 /* The arithmetic alone: `len` elements at e->dst and e->src, of which source from_in is this
  * rank's own input (-1: none).  The pointers may be moved on. */
 void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,

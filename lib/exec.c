@@ -15,6 +15,8 @@ enum { DETAIL_DATA = 0, DETAIL_ANNOUNCE = 1 };
 struct announcement {
     struct window_ref in;
     struct window_ref out;
+    float staged_ns; /* the sender's experience, see exec_choice.c */
+    float remote_ns;
 };
 _Static_assert(sizeof(struct announcement) <= CELL_INLINE, "travels with the counter");
 
@@ -351,7 +353,8 @@ static struct window_ref own_ref(struct engine *e, const struct job *j, enum pla
 
 static struct announcement own_announcement(struct engine *e, const struct job *j)
 {
-    return (struct announcement){own_ref(e, j, PLAN_IN), own_ref(e, j, PLAN_OUT)};
+    return (struct announcement){own_ref(e, j, PLAN_IN), own_ref(e, j, PLAN_OUT),
+                                 j->way ? j->way->staged_ns : 0, j->way ? j->way->remote_ns : 0};
 }
 
 static bool announce_send(struct engine *e, struct job *j)
@@ -373,6 +376,7 @@ static bool announce_send(struct engine *e, struct job *j)
     j->announced = 0;
     j->windows_ok = true;
     j->saw_private = j->has_remote = false;
+    j->staged_ns = j->remote_ns = 0;
     j->phase = JOB_ANNOUNCE_RECEIVE;
     return true;
 }
@@ -403,6 +407,8 @@ static void adopt_announcement(struct engine *e, struct job *j, int peer,
                                const struct announcement *a)
 {
     const unsigned needs = j->program->window_needs;
+    j->staged_ns = a->staged_ns > j->staged_ns ? a->staged_ns : j->staged_ns;
+    j->remote_ns = a->remote_ns > j->remote_ns ? a->remote_ns : j->remote_ns;
     if ((needs & PLAN_READS_PEERS) &&
         !adopt_ref(e, j, peer, a->in, j->in_bytes, &e->peer_in[peer], &e->in_is_remote[peer]))
         j->windows_ok = false;
@@ -416,6 +422,8 @@ static void adopt_own(struct engine *e, struct job *j)
 {
     const struct announcement own = own_announcement(e, j);
     const unsigned needs = j->program->window_needs;
+    j->staged_ns = own.staged_ns > j->staged_ns ? own.staged_ns : j->staged_ns;
+    j->remote_ns = own.remote_ns > j->remote_ns ? own.remote_ns : j->remote_ns;
     const struct window_ref *refs[2] = {needs & PLAN_READS_PEERS ? &own.in : NULL,
                                         needs & PLAN_WRITES_PEERS ? &own.out : NULL};
     for (int i = 0; i < 2; i++) {
@@ -432,17 +440,27 @@ static void adopt_own(struct engine *e, struct job *j)
     e->in_is_remote[e->rank] = e->out_is_remote[e->rank] = false;
 }
 
+/* Buffers of which some are private, all within reach. */
+static bool takes_kernel(struct engine *e, struct job *j)
+{
+    if (j->way) {
+        j->way_taken = way_choose(j->way, j->staged_ns, j->remote_ns);
+        j->way_began_ns = now_ns();
+        return j->way_taken == WAY_REMOTE;
+    }
+    return e->always_remote;
+}
+
 /* All ranks have seen the same announcements, so all decide alike. */
 static void announce_end(struct engine *e, struct job *j)
 {
     adopt_own(e, j);
-    const bool is_slow = j->has_remote && j->prefers_fallback;
-    if (j->windows_ok && !is_slow) {
+    if (j->windows_ok && (!j->has_remote || takes_kernel(e, j))) {
         e->counters.window_operations++;
         e->window_backoff = 0;
     } else {
         e->counters.window_misses++;
-        if (j->saw_private || is_slow) {
+        if (j->saw_private || (j->has_remote && !j->way)) {
             e->window_backoff =
                 e->window_backoff ? (uint32_t)min_int((int)e->window_backoff * 2, 64) : 4;
             e->window_skip = e->window_backoff;
@@ -537,8 +555,11 @@ bool job_progress(struct engine *e, struct job *j, enum kolo_status *status)
         if (UNLIKELY(*status != KOLO_OK))
             return moved;
     }
-    if (j->lanes_left == 0)
+    if (j->lanes_left == 0) {
         j->phase = JOB_DONE;
+        if (j->way_taken != WAY_NONE)
+            way_learn(j->way, j->way_taken, now_ns() - j->way_began_ns);
+    }
     return moved;
 }
 
@@ -563,10 +584,13 @@ void job_start(struct engine *e, struct job *j)
     e->counters.operations[j->call.coll]++;
     e->counters.bytes[j->call.coll] += r->bytes;
 
-    const bool has_fallback = j->fallback != NULL;
-    if (has_fallback && e->window_skip > 0) {
-        /* Some rank's buffers were private lately; all ranks count alike. */
+    /* What is skipped was decided by all ranks alike, and is counted alike. */
+    j->way_taken = WAY_NONE;
+    j->way = j->fallback ? way_find(e, j) : NULL;
+    if (j->fallback && e->window_skip > 0) {
         e->window_skip--;
+        j->program = j->fallback;
+    } else if (j->way && way_skips(j->way)) {
         j->program = j->fallback;
     }
     if (j->program->window_needs) {

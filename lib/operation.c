@@ -1,6 +1,7 @@
 /* operation.c - from a checked request to a job on the engine: layouts, algorithm, and the three
  * ways to run: at once on the caller's thread, on the communicator's worker, or with a group. */
 #include "api.h"
+#include "cfg.h"
 #include "log.h"
 #include "mem.h"
 
@@ -157,6 +158,13 @@ static void bind_layouts(struct operation *op)
     j->timeout_ns = op->comm->timeout_ns;
 }
 
+/* Which way is taken may change from call to call; the result may not. */
+static bool gives_same_bits(enum kolo_coll coll, const struct plan_algo *a,
+                            const struct plan_algo *b)
+{
+    return !coll_reduces(coll) || (a->flags & b->flags & ALGO_RANK_ORDER);
+}
+
 static enum kolo_status bind_program(struct operation *op)
 {
     struct kolo_comm *comm = op->comm;
@@ -179,7 +187,7 @@ static enum kolo_status bind_program(struct operation *op)
         const struct plan_algo *other = tune_choose(&comm->tune, coll, bytes, false);
         TRY(comm_program(comm, other, coll, root, &j->fallback));
         op->bound_refuses_in_place = algo->flags & ALGO_NOT_IN_PLACE;
-        j->prefers_fallback = tune_prefers_staging(&comm->tune, coll, bytes);
+        j->may_choose = cfg_int(CFG_CMA) == CMA_AUTO && gives_same_bits(coll, algo, other);
     }
     return KOLO_OK;
 }

@@ -177,26 +177,3 @@ const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, s
     size_t n;
     return number ? &plan_algos(&n)[number - 1] : NULL;
 }
-
-/* Measured on Zen 4 with 2 ranks on 2 cores, in one L3 and in two (2026-11-30): through the
- * kernel costs about 1.5 us more than staging and then moves each byte once.  Staging keeps up
- * in one L3 to 32 KiB (all_reduce to 64 KiB, and again from 4 MiB on), in two L3s hardly at all.
- * With more ranks than CPUs staging won nearly everywhere. */
-bool tune_prefers_staging(const struct tune *t, enum kolo_coll coll, size_t bytes)
-{
-    enum { AUTO, ALWAYS, NEVER };
-    enum {
-        LEAST = 32 << 10,
-        LEAST_ALL_REDUCE = 64 << 10,
-        MOST_ALL_REDUCE = 4 << 20,
-        ONE_L3_NS = 120
-    };
-    const struct tune_facts *f = &t->facts;
-    if (cfg_int(CFG_CMA) != AUTO)
-        return cfg_int(CFG_CMA) == NEVER;
-    if (f->nranks_here > f->ncpus || f->shares_cpu)
-        return true;
-    if (coll != KOLO_COLL_ALL_REDUCE)
-        return bytes < LEAST;
-    return bytes < LEAST_ALL_REDUCE || (bytes > MOST_ALL_REDUCE && f->flag_ns < ONE_L3_NS);
-}

@@ -13,7 +13,6 @@ struct tune_facts {
     bool shares_cpu; /* some ranks are bound to the same CPU */
     bool has_windows;
     bool has_remote; /* private memory is within reach, through the kernel */
-    double flag_ns;  /* of a flag from rank 0's CPU to rank 1's; measured once, told to all */
     bool deterministic;
 };
 
@@ -31,8 +30,6 @@ enum kolo_status tune_init(struct tune *t, const struct tune_facts *facts);
 /* bytes: the largest buffer of a rank.  NULL for one rank, send and recv. */
 const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, size_t bytes,
                                     bool with_windows);
-/* Whether private buffers are better staged than read and written through the kernel. */
-bool tune_prefers_staging(const struct tune *t, enum kolo_coll coll, size_t bytes);
 /* Predicted nanoseconds. */
 double tune_cost_ns(const struct tune_facts *f, const struct plan_algo *a, enum kolo_coll coll,
                     size_t bytes);

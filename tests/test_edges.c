@@ -260,9 +260,9 @@ static void add_all(struct kolo_comm **c, int *out, struct kolo_stream *stream)
     static const int in = 42;
     for (int i = 0; i < 3; i++)
         if (c[i])
-            cr_assert_eq(kolo_all_reduce(&in, &out[i], 1, KOLO_I32, KOLO_SUM, c[i],
-                                         i == 0 ? stream : NULL),
-                         KOLO_OK);
+            cr_assert_eq(
+                kolo_all_reduce(&in, &out[i], 1, KOLO_I32, KOLO_SUM, c[i], i == 0 ? stream : NULL),
+                KOLO_OK);
 }
 
 /* Three communicators take turns in a group; one goes, from the front, the middle or the end. */
@@ -343,9 +343,9 @@ static const int late[NLATE] = {0, 63, 64, 69};
 
 static void *broadcast_all_late(void *comm)
 {
-    linger();
     for (int i = 0; i < NLATE; i++) {
         int v = 42 + late[i];
+        linger();
         EXPECT_OK(kolo_broadcast(&v, &v, 1, KOLO_I32, 1, comm, NULL), comm);
     }
     return NULL;
@@ -358,7 +358,8 @@ static void *receive_all(void *comm)
         EXPECT_OK(kolo_recv(&got[i], 1, KOLO_I32, 0, comm, NULL), comm);
     for (int i = 0; i < NLATE; i++)
         if (got[late[i]] != 42 + late[i])
-            return (void *)ranks_text("stream %d: sent %d before it was there", late[i], got[late[i]]);
+            return (void *)ranks_text("stream %d: sent %d before it was there", late[i],
+                                      got[late[i]]);
     return NULL;
 }
 
@@ -464,9 +465,9 @@ static const char *send_from_gap(struct kolo_comm *comm, void *arg)
     EXPECT_OK(kolo_all_gather_v(send, b, counts, displs, KOLO_I32, comm, NULL), comm);
     for (int i = 0; i < n * PITCH; i++) {
         const int k = i / PITCH, at = i % PITCH;
-        const int want = at < BLOCK ? k * BLOCK + at
+        const int want = at < BLOCK                                    ? k * BLOCK + at
                          : k == 0 && at >= 2 * BLOCK && at < 3 * BLOCK ? r * BLOCK + at - 2 * BLOCK
-                                                                      : -1;
+                                                                       : -1;
         if (b[i] != want)
             return ranks_text("element %d is %d, not %d", i, b[i], want);
     }

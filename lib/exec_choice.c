@@ -1,0 +1,58 @@
+/* exec_choice.c - private buffers can be staged through links, or read and written through the kernel.
+ * Which is faster depends on size, operation, ranks per CPU, and on whether the ranks share an L3,
+ * which on a virtual machine changes every few seconds.  So both are timed while they are used.
+ *
+ * All ranks must choose alike: each announces its times with its buffers, all take the largest of each
+ * and come to the same answer.  Where staging wins, the next few calls do not even announce; now and
+ * then the loser gets another try. */
+#include "engine.h"
+
+enum {
+    LEAST_BYTES = 16384,  /* below, the announcements cost more than either way can save */
+    SKIP = 7,             /* calls without an announcement after staging has won */
+    RETRY = 32,           /* decisions until the loser is tried again */
+    RETRY_HOPELESS = 512, /* the same, when it took more than HOPELESS times as long */
+    HOPELESS = 4,
+};
+
+struct way *way_find(struct engine *e, const struct job *j)
+{
+    const size_t bytes = j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes;
+    if (!j->may_choose || !e->has_remote || bytes < LEAST_BYTES)
+        return NULL;
+    const int octave = 63 - __builtin_clzll((unsigned long long)bytes) - 14;
+    return &e->ways[j->call.coll][min_int(octave, WAY_CLASSES - 1)];
+}
+
+bool way_skips(struct way *w)
+{
+    if (w->skip == 0)
+        return false;
+    w->skip--;
+    return true;
+}
+
+enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
+{
+    if (remote_ns <= 0)
+        return WAY_REMOTE;
+    if (staged_ns <= 0)
+        return WAY_STAGED;
+    const bool staged_wins = staged_ns < remote_ns;
+    const float best = staged_wins ? staged_ns : remote_ns;
+    const float worst = staged_wins ? remote_ns : staged_ns;
+    const uint32_t patience = worst > HOPELESS * best ? RETRY_HOPELESS : RETRY;
+    if (++w->decisions >= patience) {
+        w->decisions = 0;
+        return staged_wins ? WAY_REMOTE : WAY_STAGED;
+    }
+    if (staged_wins)
+        w->skip = SKIP;
+    return staged_wins ? WAY_STAGED : WAY_REMOTE;
+}
+
+void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
+{
+    float *known = kind == WAY_STAGED ? &w->staged_ns : &w->remote_ns;
+    *known = *known > 0 ? *known * 0.75f + (float)ns * 0.25f : (float)ns;
+}
