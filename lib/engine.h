@@ -53,6 +53,7 @@ enum { WAY_CLASSES = 20 }; /* octaves of bytes, from 16 KiB on */
 struct way {
     float staged_ns;
     float remote_ns;
+    uint32_t tries;     /* while nothing is concluded yet; equal on all ranks */
     uint32_t decisions; /* since the loser's last try; equal on all ranks */
     uint32_t skip;      /* calls that stage without asking; equal on all ranks */
 };

@@ -8,20 +8,38 @@
 #include "engine.h"
 
 enum {
-    LEAST_BYTES = 16384,  /* below, the announcements cost more than either way can save */
-    SKIP = 7,             /* calls without an announcement after staging has won */
-    RETRY = 32,           /* decisions until the loser is tried again */
-    RETRY_HOPELESS = 512, /* the same, when it took more than HOPELESS times as long */
-    HOPELESS = 4,
+    LEAST_BYTES = 16384, /* below, the announcements cost more than either way can save */
+    FIRST_TRIES = 6,     /* each way in turn before anything is concluded: first uses fault pages */
+    SKIP = 7,            /* calls without an announcement after staging has won */
+    RETRY = 16,          /* decisions until the loser is tried again */
+    RETRY_HOPELESS = 256, /* the same, when it took more than HOPELESS times as long */
+    HOPELESS = 3,
 };
+
+/* What a smaller class has concluded is a better start than trying both: all ranks know which one. */
+static void inherit(struct way *ways, int octave)
+{
+    for (int k = octave - 1; k >= 0; k--) {
+        if (ways[k].tries < FIRST_TRIES)
+            continue;
+        const float times = (float)((uint64_t)1 << (octave - k));
+        ways[octave] = (struct way){ways[k].staged_ns * times, ways[k].remote_ns * times,
+                                    FIRST_TRIES, RETRY / 2, 0};
+        return;
+    }
+}
 
 struct way *way_find(struct engine *e, const struct job *j)
 {
     const size_t bytes = j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes;
     if (!j->may_choose || !e->has_remote || bytes < LEAST_BYTES)
         return NULL;
-    const int octave = 63 - __builtin_clzll((unsigned long long)bytes) - 14;
-    return &e->ways[j->call.coll][min_int(octave, WAY_CLASSES - 1)];
+    const int octave =
+        min_int(63 - __builtin_clzll((unsigned long long)bytes) - 14, WAY_CLASSES - 1);
+    struct way *ways = e->ways[j->call.coll];
+    if (ways[octave].tries == 0)
+        inherit(ways, octave);
+    return &ways[octave];
 }
 
 bool way_skips(struct way *w)
@@ -34,10 +52,8 @@ bool way_skips(struct way *w)
 
 enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
 {
-    if (remote_ns <= 0)
-        return WAY_REMOTE;
-    if (staged_ns <= 0)
-        return WAY_STAGED;
+    if (w->tries < FIRST_TRIES)
+        return w->tries++ % 2 == 0 ? WAY_REMOTE : WAY_STAGED;
     const bool staged_wins = staged_ns < remote_ns;
     const float best = staged_wins ? staged_ns : remote_ns;
     const float worst = staged_wins ? remote_ns : staged_ns;
@@ -51,8 +67,10 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
     return staged_wins ? WAY_STAGED : WAY_REMOTE;
 }
 
+/* Faster is believed at once, slower by and by: a late peer or a lost CPU says nothing of the way. */
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
 {
     float *known = kind == WAY_STAGED ? &w->staged_ns : &w->remote_ns;
-    *known = *known > 0 ? *known * 0.75f + (float)ns * 0.25f : (float)ns;
+    const float now = (float)ns;
+    *known = *known <= 0 || now < *known ? now : *known + (now - *known) * 0.125f;
 }
