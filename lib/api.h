@@ -24,26 +24,4 @@ enum kolo_status request_launch(const struct request *q);
 void group_add(struct operation *op);
 enum kolo_status group_fail(enum kolo_status status);
 
-static inline bool coll_has_root(enum kolo_coll c)
-{
-    return c == KOLO_COLL_BROADCAST || c == KOLO_COLL_REDUCE || c == KOLO_COLL_GATHER ||
-           c == KOLO_COLL_SCATTER;
-}
-
-static inline bool coll_reduces(enum kolo_coll c)
-{
-    return c == KOLO_COLL_ALL_REDUCE || c == KOLO_COLL_REDUCE_SCATTER || c == KOLO_COLL_REDUCE ||
-           c == KOLO_COLL_REDUCE_SCATTER_V;
-}
-
-static inline bool coll_is_v(enum kolo_coll c)
-{
-    return c >= KOLO_COLL_REDUCE_SCATTER_V && c <= KOLO_COLL_ALL_TO_ALL_V;
-}
-
-static inline bool coll_is_p2p(enum kolo_coll c)
-{
-    return c == KOLO_COLL_SEND || c == KOLO_COLL_RECV;
-}
-
 #endif

@@ -32,10 +32,6 @@ int boot_size(const struct boot *b);
 enum kolo_status boot_all_gather(struct boot *b, const void *mine, size_t bytes, void *all,
                                  int64_t timeout_ms);
 enum kolo_status boot_barrier(struct boot *b, int64_t timeout_ms);
-/* A handle for the subset of ranks with equal color (>= 0; -1: none, *out = NULL), ordered by key
- * then rank; collective over b.  For kolo_comm_split. */
-enum kolo_status boot_split(struct boot *b, int color, int key, int64_t timeout_ms,
-                            struct boot **out);
 /* Local, never blocks, takes NULL. */
 void boot_destroy(struct boot *b);
 

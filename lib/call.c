@@ -14,18 +14,6 @@ static const char *const type_names[KOLO_NTYPES] = {
 static const char *const op_names[KOLO_NOPS] = {"sum", "prod", "max", "min",
                                                 "avg", "band", "bor", "bxor"};
 
-static bool has_op(enum kolo_coll c)
-{
-    return c == KOLO_COLL_ALL_REDUCE || c == KOLO_COLL_REDUCE_SCATTER || c == KOLO_COLL_REDUCE ||
-           c == KOLO_COLL_REDUCE_SCATTER_V;
-}
-
-static bool has_root(enum kolo_coll c)
-{
-    return c == KOLO_COLL_BROADCAST || c == KOLO_COLL_REDUCE || c == KOLO_COLL_GATHER ||
-           c == KOLO_COLL_SCATTER;
-}
-
 /* Custom sums may differ in their scalar, and so in their handle. */
 static int shared_op(int op)
 {
@@ -39,7 +27,7 @@ void call_text(const struct call *c, uint64_t seq, char *out, size_t size)
     text_add(&t, "%s(", kolo_coll_name((int)c->coll));
     const char *type = c->type >= 0 && c->type < KOLO_NTYPES ? type_names[c->type] : "?";
     const int op = shared_op(c->op);
-    if (c->coll == KOLO_COLL_SEND || c->coll == KOLO_COLL_RECV) {
+    if (coll_is_p2p(c->coll)) {
         text_add(&t, "count %zu, %s, peer %d)", c->count, type, c->root);
         return;
     }
@@ -49,12 +37,12 @@ void call_text(const struct call *c, uint64_t seq, char *out, size_t size)
         text_add(&t, "%s", type);
     else if (c->coll != KOLO_COLL_BARRIER)
         text_add(&t, "count %zu, %s", c->count, type);
-    if (has_op(c->coll))
+    if (coll_reduces(c->coll))
         text_add(&t, ", %s",
                  op == KOLO_OP_FIRST_CUSTOM       ? "pre-multiplied sum"
                  : op >= 0 && op < (int)KOLO_NOPS ? op_names[op]
                                                   : "?");
-    if (has_root(c->coll))
+    if (coll_has_root(c->coll))
         text_add(&t, ", root %d", c->root);
     text_add(&t, ") as operation %" PRIu64, seq);
 }
@@ -62,7 +50,7 @@ void call_text(const struct call *c, uint64_t seq, char *out, size_t size)
 /* Any change of any field changes the result with probability 1 - 2^-32. */
 uint32_t call_signature(const struct call *c, uint64_t seq)
 {
-    const bool is_p2p = c->coll == KOLO_COLL_SEND || c->coll == KOLO_COLL_RECV;
+    const bool is_p2p = coll_is_p2p(c->coll);
     const unsigned kind = is_p2p ? KOLO_COLL_SEND : c->coll;
     const bool shares_count = !is_p2p && c->coll != KOLO_COLL_ALL_TO_ALL_V;
     uint64_t h = kind | (unsigned)c->type << 8 | (uint64_t)shared_op(c->op) << 16 |

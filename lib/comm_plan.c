@@ -102,12 +102,6 @@ void comm_programs_destroy(struct kolo_comm *comm)
 
 /* ---- the user's plans ---- */
 
-static bool reduces(enum kolo_coll coll)
-{
-    return coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER ||
-           coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER_V;
-}
-
 /* plans[0..n) are the plans of all ranks of one collective, in rank order. */
 static enum kolo_status check_set(struct kolo_comm *comm, struct plan **plans, const char *path)
 {
@@ -122,7 +116,7 @@ static enum kolo_status check_set(struct kolo_comm *comm, struct plan **plans, c
                         path, kolo_coll_name((int)plans[0]->coll), comm->nranks);
         if (p->flags & (PLAN_READS_PEERS | PLAN_WRITES_PEERS))
             return fail(KOLO_ERR_UNSUPPORTED, "%s: plans over windows cannot be loaded", path);
-        if (comm->deterministic && reduces(p->coll) && !(p->flags & PLAN_RANK_ORDER))
+        if (comm->deterministic && coll_reduces(p->coll) && !(p->flags & PLAN_RANK_ORDER))
             return fail(KOLO_ERR_ARG,
                         "%s: the plan of rank %d for %s does not reduce in rank order, as a "
                         "deterministic communicator needs",

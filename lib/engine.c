@@ -180,7 +180,7 @@ static void record_result(struct engine *e, const struct job *j, enum kolo_statu
 enum kolo_status engine_run_job(struct engine *e, struct job *j)
 {
     TRY(engine_status(e));
-    const bool is_p2p = j->call.coll == KOLO_COLL_SEND || j->call.coll == KOLO_COLL_RECV;
+    const bool is_p2p = coll_is_p2p(j->call.coll);
     j->next = NULL;
     struct engine_run run = {e, is_p2p ? NULL : j, is_p2p ? j : NULL, KOLO_OK};
     struct wait w = {0};

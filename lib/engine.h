@@ -263,6 +263,11 @@ void board_publish(struct board *b, uint64_t seq, const struct call *c);
  * processes; 0 or an errno with *peer. */
 int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 size_t len, int *peer);
+/* exec.c: the message that has arrived does not belong to this call; breaks the engine. */
+enum kolo_status job_mismatch(struct engine *e, struct job *j, const struct link *l, size_t bytes);
+/* exec_window.c: true when something moved; the job's phase tells how far it is. */
+bool announce_send(struct engine *e, struct job *j);
+bool announce_receive(struct engine *e, struct job *j, enum kolo_status *status);
 /* exec_choice.c */
 struct way *way_find(struct engine *e, const struct job *j);
 bool way_skips(struct way *w);

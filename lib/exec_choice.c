@@ -10,7 +10,8 @@
 enum {
     LEAST_BYTES = 16384, /* below, the announcements cost more than either way can save */
     FIRST_TRIES = 6,     /* each way in turn before anything is concluded: first uses fault pages */
-    SKIP = 7,            /* calls without an announcement after staging has won */
+    SKIP = 7,            /* most calls without an announcement after staging has won, ... */
+    SKIP_NS = 2000000,   /* ... and how long they may last: nothing is learned meanwhile */
     RETRY = 16,          /* decisions until the loser is tried again */
     RETRY_HOPELESS = 256, /* the same, when it took more than HOPELESS times as long */
     HOPELESS = 3,
@@ -63,7 +64,7 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
         return staged_wins ? WAY_REMOTE : WAY_STAGED;
     }
     if (staged_wins)
-        w->skip = SKIP;
+        w->skip = best * SKIP < SKIP_NS ? SKIP : (uint32_t)(SKIP_NS / best);
     return staged_wins ? WAY_STAGED : WAY_REMOTE;
 }
 

@@ -42,7 +42,7 @@ static enum kolo_status ensure_pointers(struct engine *e, size_t n)
 
 enum kolo_status program_compile(struct engine *e, struct plan *plan, struct program **out)
 {
-    const bool is_p2p = plan->coll == KOLO_COLL_SEND || plan->coll == KOLO_COLL_RECV;
+    const bool is_p2p = coll_is_p2p(plan->coll);
     size_t most = 0;
     for (int i = 0; i < plan->nsteps; i++) {
         const size_t n = (size_t)plan->steps[i].ndst + plan->steps[i].nsrc;

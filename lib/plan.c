@@ -369,12 +369,6 @@ void plan_from(struct plan_builder *b, enum plan_space space, int peer, int chan
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-static bool is_v(enum kolo_coll coll)
-{
-    return coll == KOLO_COLL_REDUCE_SCATTER_V || coll == KOLO_COLL_ALL_GATHER_V ||
-           coll == KOLO_COLL_ALL_TO_ALL_V;
-}
-
 /* Whether the sources are the contributions of ranks 0 .. n-1 in this order, as far as one rank can
  * see, or there is nothing to reduce. */
 static bool is_in_rank_order(const struct plan *p, const struct plan_step *s,
@@ -464,7 +458,7 @@ static enum kolo_status account(struct plan_builder *b)
             account_step(b, &uses, (uint32_t)l, lanes[l].first + i);
     }
     mem_free(uses.at);
-    if (b->status == KOLO_OK && is_v(p->coll) && p->max_span > 1)
+    if (b->status == KOLO_OK && coll_is_v(p->coll) && p->max_span > 1)
         b->status =
             fail(KOLO_ERR_ARG,
                  "plan %s %s rank %d of %d: a message of a v-variant carries one chunk, not %d",

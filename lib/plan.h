@@ -52,6 +52,32 @@
 
 #include "base.h"
 
+/* ---- kinds of collectives ---- */
+
+static inline bool coll_has_root(enum kolo_coll c)
+{
+    return c == KOLO_COLL_BROADCAST || c == KOLO_COLL_REDUCE || c == KOLO_COLL_GATHER ||
+           c == KOLO_COLL_SCATTER;
+}
+
+static inline bool coll_reduces(enum kolo_coll c)
+{
+    return c == KOLO_COLL_ALL_REDUCE || c == KOLO_COLL_REDUCE_SCATTER || c == KOLO_COLL_REDUCE ||
+           c == KOLO_COLL_REDUCE_SCATTER_V;
+}
+
+static inline bool coll_is_v(enum kolo_coll c)
+{
+    return c >= KOLO_COLL_REDUCE_SCATTER_V && c <= KOLO_COLL_ALL_TO_ALL_V;
+}
+
+static inline bool coll_is_p2p(enum kolo_coll c)
+{
+    return c == KOLO_COLL_SEND || c == KOLO_COLL_RECV;
+}
+
+/* ---- the plan ---- */
+
 enum plan_space {
     PLAN_IN,       /* this rank's send buffer */
     PLAN_OUT,      /* this rank's receive buffer */

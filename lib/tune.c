@@ -69,9 +69,7 @@ static bool may_use(const struct tune_facts *f, const struct plan_algo *a, enum 
     const struct plan_shape shape = {coll, f->nranks, 0, 0, 0};
     if (!plan_algo_can(a, &shape) || ((a->flags & ALGO_WINDOW) && !with_windows))
         return false;
-    const bool reduces = coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER ||
-                         coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER_V;
-    return !f->deterministic || !reduces || (a->flags & ALGO_RANK_ORDER);
+    return !f->deterministic || !coll_reduces(coll) || (a->flags & ALGO_RANK_ORDER);
 }
 
 static uint8_t best(const struct tune_facts *f, enum kolo_coll coll, size_t bytes,
@@ -168,12 +166,11 @@ enum kolo_status tune_init(struct tune *t, const struct tune_facts *facts)
 const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, size_t bytes,
                                     bool with_windows)
 {
-    if (t->facts.nranks == 1 || coll == KOLO_COLL_SEND || coll == KOLO_COLL_RECV)
+    if (t->facts.nranks == 1 || coll_is_p2p(coll))
         return NULL;
-    const bool is_v = coll >= KOLO_COLL_REDUCE_SCATTER_V && coll <= KOLO_COLL_ALL_TO_ALL_V;
     const int number =
-        is_v ? t->choice_v[coll]
-             : t->choice[coll][with_windows && t->facts.has_windows][size_class(bytes)];
+        coll_is_v(coll) ? t->choice_v[coll]
+                        : t->choice[coll][with_windows && t->facts.has_windows][size_class(bytes)];
     size_t n;
     return number ? &plan_algos(&n)[number - 1] : NULL;
 }

@@ -160,7 +160,7 @@ Test(boot, leaves_nothing_behind)
 
 Test(boot, single_needs_no_network)
 {
-    struct boot *b, *child;
+    struct boot *b;
     int mine = 5, all = 0;
     cr_assert_eq(boot_create_single(&b), KOLO_OK);
     cr_assert_eq(boot_rank(b), 0);
@@ -168,10 +168,7 @@ Test(boot, single_needs_no_network)
     cr_assert_eq(boot_all_gather(b, &mine, sizeof(mine), &all, 0), KOLO_OK);
     cr_assert_eq(all, 5);
     cr_assert_eq(boot_barrier(b, 0), KOLO_OK);
-    cr_assert_eq(boot_split(b, 3, 0, SHORT_MS, &child), KOLO_OK, "%s", fail_text());
-    cr_assert_eq(boot_size(child), 1);
     boot_destroy(b);
-    boot_destroy(child);
     boot_destroy(NULL);
 }
 
@@ -211,68 +208,6 @@ Test(boot, meets_at_a_known_address_though_the_root_is_late)
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
     assert_all(ranks, 3, KOLO_OK, "");
-}
-
-/* ---- split ---- */
-
-/* The reference: rank among those of the same color by (key, rank). */
-static int place(int n, int rank, int (*color)(int), int (*key)(int), int *size)
-{
-    int at = 0;
-    *size = 0;
-    for (int r = 0; r < n; r++) {
-        if (color(r) != color(rank))
-            continue;
-        ++*size;
-        at += key(r) < key(rank) || (key(r) == key(rank) && r < rank);
-    }
-    return at;
-}
-
-static int third(int rank)
-{
-    return rank % 3 - 1; /* -1: none */
-}
-
-static int backwards(int rank)
-{
-    return -(rank / 2);
-}
-
-static enum kolo_status split_twice(struct rank *r, struct boot *b)
-{
-    struct boot *child = NULL, *grandchild = NULL;
-    int size, at = place(r->n, r->rank, third, backwards, &size);
-    enum kolo_status status = boot_split(b, third(r->rank), backwards(r->rank), LONG_MS, &child);
-    if (status == KOLO_OK)
-        status = gather_checked(b, 40, 1);
-    boot_destroy(b);
-    if (status == KOLO_OK && third(r->rank) < 0)
-        return child == NULL ? KOLO_OK : fail(KOLO_ERR_INTERNAL, "a handle for no color");
-    if (status == KOLO_OK && (boot_rank(child) != at || boot_size(child) != size))
-        status = fail(KOLO_ERR_INTERNAL, "rank %d of %d, wanted %d of %d", boot_rank(child),
-                      boot_size(child), at, size);
-    if (status == KOLO_OK)
-        status = gather_checked(child, 1000, 2);
-    if (status == KOLO_OK)
-        status = boot_split(child, 0, -at, LONG_MS, &grandchild);
-    boot_destroy(child);
-    if (status == KOLO_OK && boot_rank(grandchild) != size - 1 - at)
-        status = fail(KOLO_ERR_INTERNAL, "grandchild has rank %d", boot_rank(grandchild));
-    if (status == KOLO_OK)
-        status = gather_checked(grandchild, 9, 3);
-    boot_destroy(grandchild);
-    return status;
-}
-
-Test(boot, splits_and_splits_of_splits)
-{
-    struct rank ranks[MAX_RANKS];
-    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
-        prepare(ranks, sizes[i], LONG_MS, split_twice);
-        run(ranks, sizes[i]);
-        assert_all(ranks, sizes[i], KOLO_OK, "");
-    }
 }
 
 /* ---- wrong arguments ---- */
@@ -325,7 +260,6 @@ Test(boot, wrong_arguments_are_refused)
     cr_assert_eq(boot_all_gather(single, blob, BOOT_BLOB_MAX + 1, blob, 0), KOLO_ERR_ARG);
     cr_assert_eq(boot_all_gather(single, NULL, 1, blob, 0), KOLO_ERR_ARG);
     cr_assert_eq(boot_all_gather(single, blob, 1, NULL, 0), KOLO_ERR_ARG);
-    cr_assert_eq(boot_split(single, -2, 0, 0, &b), KOLO_ERR_ARG);
     boot_destroy(single);
 }
 
@@ -553,7 +487,7 @@ Test(boot, every_allocation_may_fail)
 {
     for (uint64_t nth = 1;; nth++) {
         struct kolo_unique_id id;
-        struct boot *b = NULL, *child = NULL;
+        struct boot *b = NULL;
         int mine = 1, all = 0;
         mem_fail_at(nth);
         enum kolo_status status = boot_id_create(&id, SHORT_MS);
@@ -561,11 +495,8 @@ Test(boot, every_allocation_may_fail)
             status = boot_create(&id, 0, 1, LONG_MS, &b);
         if (status == KOLO_OK)
             status = boot_all_gather(b, &mine, sizeof(mine), &all, LONG_MS);
-        if (status == KOLO_OK)
-            status = boot_split(b, 0, 0, LONG_MS, &child);
         mem_fail_at(0);
         boot_destroy(b);
-        boot_destroy(child);
         cr_assert(status == KOLO_OK || status == KOLO_ERR_NOMEM, "allocation %d: %d %s", (int)nth,
                   status, fail_text());
         if (status == KOLO_OK) {
