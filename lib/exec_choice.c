@@ -13,7 +13,7 @@ enum {
     SKIP = 7,            /* most calls without an announcement after staging has won, ... */
     SKIP_NS = 2000000,   /* ... and how long they may last: nothing is learned meanwhile */
     RETRY = 16,          /* decisions until the loser is tried again */
-    RETRY_HOPELESS = 256, /* the same, when it took more than HOPELESS times as long */
+    RETRY_HOPELESS = 128, /* the same, when it took more than HOPELESS times as long */
     HOPELESS = 3,
 };
 
@@ -68,10 +68,14 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
     return staged_wins ? WAY_STAGED : WAY_REMOTE;
 }
 
-/* Faster is believed at once, slower by and by: a late peer or a lost CPU says nothing of the way. */
+/* Faster is believed at once; slower by and by, and a very late peer or a lost CPU hardly at all: it
+ * says nothing of the way. */
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
 {
     float *known = kind == WAY_STAGED ? &w->staged_ns : &w->remote_ns;
     const float now = (float)ns;
-    *known = *known <= 0 || now < *known ? now : *known + (now - *known) * 0.125f;
+    if (*known <= 0 || now < *known)
+        *known = now;
+    else
+        *known += (now < 2 * *known ? now - *known : *known) * 0.125f;
 }
