@@ -1,10 +1,10 @@
-/* exec_choice.c - private buffers can be staged through links, or read and written through the kernel.
- * Which is faster depends on size, operation, ranks per CPU, and on whether the ranks share an L3,
- * which on a virtual machine changes every few seconds.  So both are timed while they are used.
+/* exec_choice.c - private buffers can be staged through links, or read and written through the
+ * kernel.  Which is faster depends on size, operation, ranks per CPU, and on whether the ranks
+ * share an L3, which on a virtual machine changes every few seconds.  So both are timed in use.
  *
- * All ranks must choose alike: each announces its times with its buffers, all take the largest of each
- * and come to the same answer.  Where staging wins, the next few calls do not even announce; now and
- * then the loser gets another try. */
+ * All ranks must choose alike: each announces its times with its buffers, all take the largest
+ * of each and come to the same answer.  Where staging wins, the next few calls do not even
+ * announce; now and then the loser gets another try. */
 #include "engine.h"
 
 enum {
@@ -17,7 +17,7 @@ enum {
     HOPELESS = 3,
 };
 
-/* What a smaller class has concluded is a better start than trying both: all ranks know which one. */
+/* What a smaller class has concluded is a better start than trying both: all know which one. */
 static void inherit(struct way *ways, int octave)
 {
     for (int k = octave - 1; k >= 0; k--) {
@@ -68,8 +68,8 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
     return staged_wins ? WAY_STAGED : WAY_REMOTE;
 }
 
-/* Faster is believed at once; slower by and by, and a very late peer or a lost CPU hardly at all: it
- * says nothing of the way. */
+/* Faster is believed at once; slower by and by, and a very late peer or a lost CPU hardly at
+ * all: it says nothing of the way. */
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
 {
     float *known = kind == WAY_STAGED ? &w->staged_ns : &w->remote_ns;

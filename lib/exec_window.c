@@ -1,10 +1,11 @@
-/* exec_window.c - before a plan that reads or writes peers' buffers, ranks tell each other where they
- * are, and all come to the same decision: the window plan, if every buffer is within reach and worth
- * it, else the fallback.
+/* exec_window.c - before a plan that reads or writes peers' buffers, ranks tell each other where
+ * they are, and all come to the same decision: the window plan, if every buffer is within reach
+ * and worth it, else the fallback.
  *
  *   announce_send -> a message to every peer -> announce_receive -> announce_end: decide
  *
- * The messages are also the edge that window plans rely on: every rank has entered the operation. */
+ * The messages are also the edge that window plans rely on: every rank has entered the
+ * operation. */
 #include "engine.h"
 
 #include <string.h>
