@@ -430,7 +430,7 @@ Test(edges_peers, deterministic_with_a_ring)
 
 /* ---- deadlines ---- */
 
-enum { NSTEPS = 14, TIMEOUT_MS = 500 }; /* together longer than a deadline, each much shorter */
+enum { NSTEPS = 30, TIMEOUT_MS = 1500 }; /* together longer than a deadline, each much shorter */
 
 static void *broadcast_slowly(void *comm)
 {
