@@ -175,26 +175,52 @@ bool net_local_end_allowed(int fd)
     return false;
 }
 
+/* Containers often lack /etc/hosts: this machine is known without a resolver. */
+static bool is_this_machine(const char *host)
+{
+    char own[256] = "";
+    if (strcmp(host, "localhost") == 0)
+        return true;
+    return gethostname(own, sizeof(own) - 1) == 0 && own[0] != 0 && strcmp(host, own) == 0;
+}
+
+static void add_loopback(struct net_addrs *addrs)
+{
+    const struct net_addr four = {.family = 4, .bytes = {127, 0, 0, 1}};
+    const struct net_addr six = {.family = 6, .bytes = {[15] = 1}};
+    addrs_add(addrs, &four);
+    addrs_add(addrs, &six);
+}
+
+/* What the resolver says of `host` now; its code. */
+static int resolve_once(const char *host, struct net_addrs *found)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list;
+    const int rc = getaddrinfo(host, NULL, &hints, &list);
+    if (rc != 0)
+        return rc;
+    for (struct addrinfo *it = list; it != NULL; it = it->ai_next) {
+        struct net_addr a;
+        if (addr_from_sockaddr(it->ai_addr, &a))
+            addrs_add(found, &a);
+    }
+    freeaddrinfo(list);
+    return 0;
+}
+
 enum kolo_status net_addrs_lookup(const char *host, int port, uint64_t deadline,
                                   struct net_addrs *out)
 {
     if (port < 1 || port > 65535)
         return fail(KOLO_ERR_ARG, "port %d of host %s is not in 1..65535", port, host);
-    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     for (;;) {
-        struct addrinfo *list;
-        const int rc = getaddrinfo(host, NULL, &hints, &list);
+        struct net_addrs found = {.port = (uint16_t)port};
+        const int rc = resolve_once(host, &found);
         if (rc == EAI_MEMORY)
             return fail(KOLO_ERR_NOMEM, "no memory to look up host %s", host);
-        struct net_addrs found = {.port = (uint16_t)port};
-        if (rc == 0) {
-            for (const struct addrinfo *it = list; it != NULL; it = it->ai_next) {
-                struct net_addr a;
-                if (addr_from_sockaddr(it->ai_addr, &a))
-                    addrs_add(&found, &a);
-            }
-            freeaddrinfo(list);
-        }
+        if (found.n == 0 && is_this_machine(host))
+            add_loopback(&found);
         if (found.n > 0) {
             *out = found;
             return KOLO_OK;
