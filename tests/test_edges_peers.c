@@ -1,7 +1,6 @@
 /* test_edges_peers.c - corners between ranks where an earlier version went wrong: ranks that leave
  * or exit early, forked children, settings that differ, deadlines. */
-#include "support/ranks.h"
-#include "support/test.h"
+#include "support/edges.h"
 
 #include "cfg.h"
 
@@ -14,63 +13,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
-}
-
-/* For rank functions and threads, which must not end the test themselves. */
-#define EXPECT_OK(call, comm)                                                                      \
-    do {                                                                                           \
-        const enum kolo_status status_ = (call);                                                   \
-        if (status_ != KOLO_OK)                                                                    \
-            return (void *)ranks_text("line %d: status %d: %s", __LINE__, status_,                 \
-                                      kolo_last_error(comm));                                      \
-    } while (0)
-
-/* Longer than a waiting rank goes between looks at its peers (20 ms).  It makes the dangerous order
- * of events likely; no result depends on it. */
-static void linger(void)
-{
-    usleep(60000);
-}
-
-static void create(int n, const struct kolo_config *config, struct kolo_comm **comms)
-{
-    cr_assert_eq(kolo_comm_create_local(n, config, comms), KOLO_OK, "%s", kolo_last_error(NULL));
-}
-
-static void destroy(int n, struct kolo_comm **comms)
-{
-    for (int r = 0; r < n; r++)
-        kolo_comm_destroy(comms[r]);
-}
-
-static void begin(void)
-{
-    cr_assert_eq(kolo_group_begin(), KOLO_OK);
-}
-
-static void end(void)
-{
-    cr_assert_eq(kolo_group_end(), KOLO_OK, "%s", kolo_last_error(NULL));
-}
-
-static pthread_t start(void *(*fn)(void *), void *arg)
-{
-    pthread_t thread;
-    cr_assert_eq(pthread_create(&thread, NULL, fn, arg), 0);
-    return thread;
-}
-
-/* What a thread of start() returned. */
-static void join(pthread_t thread)
-{
-    void *wrong;
-    pthread_join(thread, &wrong);
-    check(wrong);
-}
 
 /* ---- ranks that leave ---- */
 
