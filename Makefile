@@ -247,13 +247,13 @@ fuzz-programs: $(FUZZ_PROG)
 run-fuzz: fuzz-programs
 	@tests/run.sh --fuzz $(FUZZ_SECONDS) $(BUILD) $(FUZZ_PROG)
 
-bench: all ## measure every collective on this machine
-	$(Q)for coll in all_reduce all_gather reduce_scatter all_to_all broadcast reduce gather scatter \
-		sendrecv; do echo "# $$coll" && $(BUILD)/kolo_bench $$coll -g 2 -b 8 -e 64M -f 4 -c 1 || \
-		exit 1; done
+bench: all ## measure every collective on this machine, then the whole sweep beside others (an hour)
+	$(Q)for coll in all_reduce all_gather reduce_scatter all_to_all all_to_all_v broadcast reduce \
+		gather scatter sendrecv barrier; do echo "# $$coll" && \
+		$(BUILD)/kolo_bench $$coll -g 2 -b 8 -e 64M -f 4 -c 1 || exit 1; done
+	bench/compare.sh -w
 
 compare: all ## measure other libraries beside Kolo
-	@test -x bench/compare.sh || { echo "bench/compare.sh is not there" >&2; exit 1; }
 	bench/compare.sh
 
 lint: all ## layers, fences, headers, symbols, format
