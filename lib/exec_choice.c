@@ -68,14 +68,16 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
     return staged_wins ? WAY_STAGED : WAY_REMOTE;
 }
 
-/* Faster is believed at once; slower by and by, and a very late peer or a lost CPU hardly at
- * all: it says nothing of the way. */
+/* At first the best try counts: the others faulted pages in.  Then faster is believed soon, slower by
+ * and by, and a very late peer or a lost CPU hardly at all: it says nothing of the way. */
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
 {
     float *known = kind == WAY_STAGED ? &w->staged_ns : &w->remote_ns;
     const float now = (float)ns;
-    if (*known <= 0 || now < *known)
+    if (*known <= 0 || (now < *known && w->decisions == 0))
         *known = now;
+    else if (now < *known)
+        *known += (now - *known) * 0.5f;
     else
         *known += (now < 2 * *known ? now - *known : *known) * 0.125f;
 }
