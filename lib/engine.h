@@ -53,9 +53,11 @@ enum { WAY_CLASSES = 20 }; /* octaves of bytes, from 16 KiB on */
 struct way {
     float staged_ns;
     float remote_ns;
-    uint32_t tries;     /* while nothing is concluded yet; equal on all ranks */
-    uint32_t decisions; /* since the loser's last try; equal on all ranks */
-    uint32_t skip;      /* calls that stage without asking; equal on all ranks */
+    uint32_t tries;      /* while nothing is concluded yet; equal on all ranks */
+    uint32_t decisions;  /* since the loser's last try; equal on all ranks */
+    uint32_t skip;       /* calls that stage without asking; equal on all ranks */
+    uint32_t trial_left; /* tries of the loser still to make in a row; equal on all ranks */
+    enum way_kind trial_kind;
 };
 
 enum job_phase { JOB_ANNOUNCE_SEND, JOB_ANNOUNCE_RECEIVE, JOB_RUN, JOB_DONE };

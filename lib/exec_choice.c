@@ -9,11 +9,12 @@
 
 enum {
     LEAST_BYTES = 16384, /* below, the announcements cost more than either way can save */
-    FIRST_TRIES = 6,     /* each way in turn before anything is concluded: first uses fault pages */
-    SKIP = 7,            /* most calls without an announcement after staging has won, ... */
-    SKIP_NS = 2000000,   /* ... and how long they may last: nothing is learned meanwhile */
-    RETRY = 16,          /* decisions until the loser is tried again */
-    RETRY_HOPELESS = 128, /* the same, when it took more than HOPELESS times as long */
+    TRIAL = 3,           /* tries in a row: the last finds the caches as its own way leaves them */
+    FIRST_TRIES = 2 * TRIAL, /* of both, before anything is concluded */
+    SKIP = 7,                /* most calls without an announcement after staging has won, ... */
+    SKIP_NS = 2000000,       /* ... and how long they may last: nothing is learned meanwhile */
+    RETRY = 16,              /* decisions until the loser gets another trial */
+    RETRY_HOPELESS = 128,    /* the same, when it took more than HOPELESS times as long */
     HOPELESS = 3,
 };
 
@@ -24,8 +25,10 @@ static void inherit(struct way *ways, int octave)
         if (ways[k].tries < FIRST_TRIES)
             continue;
         const float times = (float)((uint64_t)1 << (octave - k));
-        ways[octave] = (struct way){ways[k].staged_ns * times, ways[k].remote_ns * times,
-                                    FIRST_TRIES, RETRY / 2, 0};
+        ways[octave] = (struct way){.staged_ns = ways[k].staged_ns * times,
+                                    .remote_ns = ways[k].remote_ns * times,
+                                    .tries = FIRST_TRIES,
+                                    .decisions = RETRY / 2};
         return;
     }
 }
@@ -54,26 +57,34 @@ bool way_skips(struct way *w)
 enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
 {
     if (w->tries < FIRST_TRIES)
-        return w->tries++ % 2 == 0 ? WAY_REMOTE : WAY_STAGED;
+        return w->tries++ < TRIAL ? WAY_REMOTE : WAY_STAGED;
+    if (w->trial_left > 0) {
+        w->trial_left--;
+        return w->trial_kind;
+    }
     const bool staged_wins = staged_ns < remote_ns;
     const float best = staged_wins ? staged_ns : remote_ns;
     const float worst = staged_wins ? remote_ns : staged_ns;
     const uint32_t patience = worst > HOPELESS * best ? RETRY_HOPELESS : RETRY;
     if (++w->decisions >= patience) {
         w->decisions = 0;
-        return staged_wins ? WAY_REMOTE : WAY_STAGED;
+        w->trial_left = TRIAL - 1;
+        w->trial_kind = staged_wins ? WAY_REMOTE : WAY_STAGED;
+        return w->trial_kind;
     }
     if (staged_wins)
         w->skip = best * SKIP < SKIP_NS ? SKIP : (uint32_t)(SKIP_NS / best);
     return staged_wins ? WAY_STAGED : WAY_REMOTE;
 }
 
-/* At first the best try counts: the others faulted pages in.  Then faster is believed soon, slower by
- * and by, and a very late peer or a lost CPU hardly at all: it says nothing of the way. */
+/* At first the best try counts.  Then faster is believed soon, slower by and by, and a very late
+ * peer or a lost CPU hardly at all: it says nothing of the way. */
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
 {
     float *known = kind == WAY_STAGED ? &w->staged_ns : &w->remote_ns;
     const float now = (float)ns;
+    if (w->trial_left > 0)
+        return;
     if (*known <= 0 || (now < *known && w->decisions == 0))
         *known = now;
     else if (now < *known)
