@@ -29,7 +29,9 @@ enum { BOARD_CALLS = 32, BOARD_TEXT = ERROR_TEXT_BYTES };
 struct board {
     _Atomic uint32_t state; /* enum board_state; release after status and text */
     int32_t status;
-    uint64_t unused[7];
+    /* 1 + the rank in whose private memory this rank reads or writes just now; 0: none. */
+    _Atomic uint32_t touches;
+    uint32_t unused[13];
     struct board_call calls[BOARD_CALLS];
     char text[BOARD_TEXT];
 };

@@ -144,8 +144,8 @@ enum kolo_status engine_break(struct engine *e, enum kolo_status status)
         copy_text(e->board->text, sizeof e->board->text, fail_text());
         e->board->status = status;
         atomic_store_explicit(&e->status, (int)status, memory_order_release);
-        /* Release: pairs with check_boards of the peers. */
-        atomic_store_explicit(&e->board->state, BOARD_FAILED, memory_order_release);
+        /* Pairs with check_boards of the peers; sequentially consistent for remote_drain. */
+        atomic_store_explicit(&e->board->state, BOARD_FAILED, memory_order_seq_cst);
     }
     text_unlock(e);
     if (is_first)
@@ -194,6 +194,8 @@ enum kolo_status engine_run_job(struct engine *e, struct job *j)
     if (w.is_armed)
         wait_disarm(&w, e);
     record_result(e, j, run.status);
+    if (UNLIKELY(run.status != KOLO_OK) && e->has_remote)
+        remote_drain(e);
     return run.status;
 }
 
@@ -282,6 +284,9 @@ enum kolo_status engine_run_all(struct engine_run *runs, size_t n)
     }
     if (w.is_armed)
         wait_disarm(&w, runs[0].engine);
+    for (size_t i = 0; i < n; i++)
+        if (runs[i].status != KOLO_OK && runs[i].engine->has_remote)
+            remote_drain(runs[i].engine);
     for (size_t i = 0; i < n; i++)
         TRY(runs[i].status);
     return KOLO_OK;

@@ -235,6 +235,8 @@ struct wait {
 };
 
 /* By ranks and CPUs of this machine, and the options KOLO_WAIT and KOLO_SPIN_US. */
+/* The engine's own error, or one that it adopts from a peer's board; KOLO_OK when there is none. */
+enum kolo_status check_failed(struct engine *e);
 struct wait_policy wait_policy_choose(int nranks_here, int ncpus, bool shares_cpu);
 /* Once per process, before the first engine: lets sleepers order themselves against wakers. */
 void wait_init(void);
@@ -275,6 +277,8 @@ struct way *way_find(struct engine *e, const struct job *j);
 bool way_skips(struct way *w);
 enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns);
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns);
+/* After a failure was shown: wait, bounded, until no peer is in this rank's private memory. */
+void remote_drain(struct engine *e);
 /* The arithmetic alone: `len` elements at e->dst and e->src, of which source from_in is this
  * rank's own input (-1: none).  The pointers may be moved on. */
 void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,

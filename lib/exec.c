@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "mem.h"
 
+#include <errno.h>
 #include <string.h>
 
 enum step_result { STEP_BLOCKED, STEP_DONE, STEP_FAILED };
@@ -201,6 +202,11 @@ static bool move(struct engine *e, const struct job *j, const struct plan_step *
     const int error = move_remote(e, j, s, from_in, len, &peer);
     if (LIKELY(error == 0))
         return true;
+    if (error == ECANCELED) { /* here or at the owner the operation has failed already */
+        *status = check_failed(e);
+        if (*status != KOLO_OK)
+            return false;
+    }
     fail(KOLO_ERR_PEER_LOST, "rank %d cannot reach the memory of rank %d (%s): %s", e->rank, peer,
          e->transport->ops->peer_name(e->transport, peer), strerror(error));
     *status = engine_break(e, KOLO_ERR_PEER_LOST);

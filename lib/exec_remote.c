@@ -5,7 +5,13 @@
  */
 #include "engine.h"
 
-#include <string.h>
+#include <errno.h>
+#include <sched.h>
+
+enum {
+    REMOTE_PIECE = 1 << 20, /* bytes in one system call: about 100 us */
+    DRAIN_NS = 500000000,   /* a peer that is stopped in the middle is not waited for longer */
+};
 
 /* Operand k of a step: is its pointer an address of another process? */
 static bool is_remote(const struct engine *e, const struct plan_operand *o)
@@ -14,15 +20,59 @@ static bool is_remote(const struct engine *e, const struct plan_operand *o)
            (o->space == PLAN_PEER_OUT && e->out_is_remote[o->peer]);
 }
 
+/* An owner whose call has failed may free its buffers.  So each piece first shows whom it touches,
+ * then looks whether that rank is still in the operation; the owner shows its failure first, then
+ * looks who touches it (remote_drain).  Sequential consistency: one of both sees the other. */
+static bool enter_memory(struct engine *e, int peer)
+{
+    atomic_store_explicit(&e->board->touches, (uint32_t)peer + 1, memory_order_seq_cst);
+    return engine_status(e) == KOLO_OK &&
+           atomic_load_explicit(&e->boards[peer]->state, memory_order_seq_cst) == BOARD_LIVE;
+}
+
+/* A piece at a time, so that failures and aborts are seen between them.  0 or an errno. */
+static int copy_remote(struct engine *e, int peer, uint64_t at, void *own, size_t bytes,
+                       bool is_read)
+{
+    const struct transport_ops *ops = e->transport->ops;
+    int error = 0;
+    for (size_t done = 0; done < bytes && error == 0;) {
+        const size_t n = bytes - done < REMOTE_PIECE ? bytes - done : REMOTE_PIECE;
+        char *const here = (char *)own + done;
+        if (!enter_memory(e, peer))
+            error = ECANCELED;
+        else if (is_read)
+            error = ops->remote_read(e->transport, peer, at + done, here, n);
+        else
+            error = ops->remote_write(e->transport, peer, at + done, here, n);
+        done += n;
+    }
+    /* Release: the copy is over before the owner sees it. */
+    atomic_store_explicit(&e->board->touches, 0, memory_order_release);
+    return error;
+}
+
 static int read_remote(struct engine *e, int peer, const void *at, void *to, size_t bytes)
 {
-    return e->transport->ops->remote_read(e->transport, peer, (uint64_t)(uintptr_t)at, to, bytes);
+    return copy_remote(e, peer, (uint64_t)(uintptr_t)at, to, bytes, true);
 }
 
 static int write_remote(struct engine *e, int peer, void *at, const void *from, size_t bytes)
 {
-    return e->transport->ops->remote_write(e->transport, peer, (uint64_t)(uintptr_t)at, from,
-                                           bytes);
+    return copy_remote(e, peer, (uint64_t)(uintptr_t)at, (void *)(uintptr_t)from, bytes, false);
+}
+
+void remote_drain(struct engine *e)
+{
+    const uint64_t end = now_ns() + DRAIN_NS;
+    for (int r = 0; r < e->nranks; r++) {
+        if (r == e->rank)
+            continue;
+        while (atomic_load_explicit(&e->boards[r]->touches, memory_order_seq_cst) ==
+                   (uint32_t)e->rank + 1 &&
+               now_ns() < end && e->transport->ops->is_alive(e->transport, r))
+            sched_yield();
+    }
 }
 
 /* One source, one destination, at most one of them remote, nothing to compute. */

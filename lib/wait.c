@@ -141,6 +141,25 @@ static enum kolo_status lost(struct engine *e, int peer, const char *how)
     return engine_break(e, KOLO_ERR_PEER_LOST);
 }
 
+/* Whether a rank has started the collective of this number, or a later one. */
+static bool has_reached(const struct board *b, uint64_t seq)
+{
+    for (int i = 0; i < BOARD_CALLS; i++)
+        if (atomic_load_explicit(&b->calls[i].seq, memory_order_acquire) > seq)
+            return true;
+    return false;
+}
+
+/* A collective without a root, or over windows, cannot end without a rank that never entered it,
+ * whoever is waited for first. */
+static bool run_lacks(const struct engine_run *run, int peer)
+{
+    const struct job *j = run->collectives;
+    return j && j->phase != JOB_DONE &&
+           (!coll_has_root(j->call.coll) || j->program->window_needs) &&
+           !has_reached(run->engine->boards[peer], j->seq);
+}
+
 /* A rank that is gone is missed only by those who still wait for it. */
 static enum kolo_status check_alive(struct engine_run *run)
 {
@@ -151,9 +170,9 @@ static enum kolo_status check_alive(struct engine_run *run)
         const bool alive = e->transport->ops->is_alive(e->transport, r);
         const uint32_t state = atomic_load_explicit(&e->boards[r]->state, memory_order_acquire);
         if (state == BOARD_LEFT) {
-            if (run_needs(run, r))
+            if (run_needs(run, r) || run_lacks(run, r))
                 return lost(e, r, "has destroyed its communicator while this rank waits for it");
-        } else if (!alive && state == BOARD_LIVE && run_needs(run, r)) {
+        } else if (!alive && state == BOARD_LIVE && (run_needs(run, r) || run_lacks(run, r))) {
             /* Who does not need it goes on: all that it has sent is here. */
             return lost(e, r, "died or closed its connection");
         }
@@ -209,6 +228,12 @@ static enum kolo_status check_deadline(struct engine_run *run, uint64_t now)
     for (struct job *j = run->p2p; j; j = j->next)
         TRY(check_job(run, j, now));
     return KOLO_OK;
+}
+
+enum kolo_status check_failed(struct engine *e)
+{
+    TRY(engine_status(e));
+    return check_boards(e);
 }
 
 static enum kolo_status check(struct engine_run *run, uint64_t now, bool look_alive)
