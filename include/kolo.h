@@ -226,6 +226,9 @@ KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_op_destroy(int op, struct kolo_co
  * kolo_stream *: return at once, done when the stream has reached it.
  * In place is allowed for each as its comment says; other overlap of send and recv is an error.
  *
+ * After an error that makes the communicator unusable, peers may for a moment still read and write
+ * buffers from kolo_mem_alloc that were passed; leave those alone until it is destroyed everywhere.
+ *
  * Errors of all: ARG (nothing was started), USAGE, NOMEM; TIMEOUT, MISMATCH, PEER_LOST, ABORTED,
  * SYSTEM (communicator unusable).  On a stream the latter are reported by kolo_stream_synchronize
  * and kolo_comm_status.

@@ -1,5 +1,6 @@
 /* test_fault.c - never hang, never wrong data: ranks that die, never come, leave, abort, or call
  * something else, seen from all other ranks. */
+#include "cfg.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -7,7 +8,10 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static void check(const char *wrong)
@@ -70,6 +74,102 @@ Test(fault, dead_rank)
             struct death d = {who, (int)i * 5};
             check(ranks_processes(ranks[i], NULL, die, &d, who));
         }
+}
+
+/* Shared by the processes of a test: made before they are forked. */
+static _Atomic int *shared_flag(void)
+{
+    void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert(p != MAP_FAILED, "mmap failed");
+    return p;
+}
+
+/* Rank 2 dies outside any call, rank 1 lives but makes none: rank 0 must not wait for rank 1. */
+static const char *die_outside(struct kolo_comm *comm, void *arg)
+{
+    _Atomic int *const is_over = arg;
+    if (kolo_barrier(comm, NULL) != KOLO_OK)
+        return kolo_last_error(comm);
+    if (kolo_comm_rank(comm) == 2)
+        kill(getpid(), SIGKILL);
+    if (kolo_comm_rank(comm) == 1) {
+        while (!*is_over)
+            usleep(1000);
+        return NULL;
+    }
+    const enum kolo_status status = all_reduce(comm, 1000, KOLO_F32, KOLO_SUM);
+    *is_over = 1;
+    const char *const text = kolo_last_error(comm);
+    return status == KOLO_ERR_PEER_LOST && strstr(text, "rank 2 (pid")
+               ? NULL
+               : ranks_text("status %d: %s", status, text);
+}
+
+Test(fault, dead_outside_a_call)
+{
+    const struct kolo_config config = quick(20000);
+    _Atomic int *const flag = shared_flag();
+    check(ranks_processes(3, &config, die_outside, flag, 2));
+    munmap((void *)(uintptr_t)flag, 4096);
+}
+
+/* ---- private memory after a failure ---- */
+
+static void *abort_soon(void *comm)
+{
+    usleep(
+        3000); /* usually inside the copy, which takes some 10 ms; any other moment is right too */
+    kolo_comm_abort(comm);
+    return NULL;
+}
+
+/* Rank 1 gives up in the middle, and its buffer is its own again: rank 0 must not write into it. */
+static const char *buffer_is_ours_again(struct kolo_comm *comm, void *arg)
+{
+    enum { COUNT = 16 << 20 };
+    _Atomic int *const is_over = arg;
+    const int r = kolo_comm_rank(comm);
+    float *const in = calloc(COUNT, sizeof *in), *const out = calloc(COUNT, sizeof *out);
+    const char *wrong = in && out ? NULL : "out of memory";
+    memset(in, 0, COUNT * sizeof *in);
+    memset(out, 0, COUNT * sizeof *out);
+    if (kolo_barrier(comm, NULL) != KOLO_OK)
+        return kolo_last_error(comm);
+    pthread_t thread;
+    if (r == 1)
+        pthread_create(&thread, NULL, abort_soon, comm);
+    const enum kolo_status status = kolo_all_reduce(in, out, COUNT, KOLO_F32, KOLO_SUM, comm, NULL);
+    if (r == 0) {
+        *is_over = 1;
+    } else {
+        memset(out, 0xab, COUNT * sizeof *out);
+        pthread_join(thread, NULL);
+        while (!*is_over)
+            usleep(1000);
+        const unsigned char *const bytes = (const unsigned char *)out;
+        for (size_t i = 0; !wrong && i < COUNT * sizeof *out; i++)
+            if (bytes[i] != 0xab)
+                wrong = ranks_text("byte %zu was written after the call had returned", i);
+    }
+    if (!wrong && status != KOLO_OK && status != KOLO_ERR_ABORTED)
+        wrong = ranks_text("status %d: %s", status, kolo_last_error(comm));
+    free(in);
+    free(out);
+    return wrong;
+}
+
+Test(fault, private_memory_after_an_abort)
+{
+    _Atomic int *const flag = shared_flag();
+    setenv("KOLO_CMA", "always", 1);
+    cfg_reset();
+    for (int i = 0; i < 5; i++) {
+        *flag = 0;
+        check(ranks_processes(2, NULL, buffer_is_ours_again, flag, -1));
+    }
+    unsetenv("KOLO_CMA");
+    cfg_reset();
+    munmap((void *)(uintptr_t)flag, 4096);
 }
 
 /* ---- never comes ---- */
