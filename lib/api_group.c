@@ -64,15 +64,6 @@ enum kolo_status kolo_group_begin(void)
     return KOLO_OK;
 }
 
-static void give_all(struct operation *op)
-{
-    while (op) {
-        struct operation *next = op->next;
-        operation_give(op);
-        op = next;
-    }
-}
-
 /* ---- a rank's exchange with itself: copied here, no link is needed ---- */
 
 static bool is_to_self(const struct operation *op)
@@ -222,11 +213,8 @@ static enum kolo_status run_here(struct operation **batches, size_t n, struct en
     enum kolo_status first = KOLO_OK;
     for (size_t i = 0; i < n; i++) {
         comm_quiet(batches[i]->comm);
-        for (struct operation *op = batches[i]; op; op = op->next) {
-            const enum kolo_status status = operation_bind(op);
-            if (status != KOLO_OK)
-                first = engine_break(op->comm->engine, status);
-        }
+        const enum kolo_status status = comm_bind_batch(batches[i]);
+        first = first != KOLO_OK ? first : status;
         comm_fill_run(&runs[i], batches[i]);
     }
     const enum kolo_status status = engine_run_all(runs, n);
@@ -240,7 +228,7 @@ static enum kolo_status submit_batch(struct operation *batch)
     const enum kolo_status status = comm_submit(batch);
     if (status == KOLO_OK)
         return KOLO_OK;
-    give_all(batch);
+    operations_give(batch);
     return engine_break(comm->engine, status);
 }
 
@@ -266,7 +254,7 @@ static enum kolo_status run_batches(struct operation **batches, size_t n, struct
         const enum kolo_status status = run_here(batches, here, runs);
         first = first != KOLO_OK ? first : status;
         for (size_t i = 0; i < here; i++)
-            give_all(batches[i]);
+            operations_give(batches[i]);
     }
     for (size_t i = 0; i < nawaited; i++) {
         comm_quiet(awaited[i]);
@@ -303,7 +291,7 @@ static enum kolo_status run_group(void)
         status = take_self_pairs(pairs, &npairs);
     if (status != KOLO_OK) {
         engine_note(group.first ? group.first->comm->engine : pairs[0].send->comm->engine);
-        give_all(group.first);
+        operations_give(group.first);
         for (size_t i = 0; i < npairs; i++) {
             operation_give(pairs[i].send);
             operation_give(pairs[i].recv);
@@ -332,7 +320,7 @@ enum kolo_status kolo_group_end(void)
         return KOLO_OK;
     enum kolo_status status = group.status;
     if (status != KOLO_OK)
-        give_all(group.first);
+        operations_give(group.first);
     else if (group.n > 0)
         status = run_group();
     group.first = NULL;

@@ -164,6 +164,12 @@ static int64_t pick_ms(int64_t from_config, enum cfg_key key)
     return from_config > 0 && !cfg_is_set(key) ? from_config : cfg_int(key);
 }
 
+static bool pick_deterministic(const struct kolo_config *config)
+{
+    return cfg_is_set(CFG_DETERMINISTIC) ? cfg_int(CFG_DETERMINISTIC) != 0
+                                         : config && config->deterministic != 0;
+}
+
 /* The part that needs no peers. */
 static enum kolo_status comm_begin(const struct kolo_config *config, int rank, int nranks,
                                    struct kolo_comm **out)
@@ -177,8 +183,7 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
     comm->owner = getpid();
     comm->rank = rank;
     comm->nranks = nranks;
-    comm->deterministic =
-        cfg_is_set(CFG_DETERMINISTIC) ? cfg_int(CFG_DETERMINISTIC) != 0 : c->deterministic != 0;
+    comm->deterministic = pick_deterministic(config);
     const int64_t timeout_ms = pick_ms(c->timeout_ms, CFG_TIMEOUT);
     comm->timeout_ns =
         timeout_ms > INT64_MAX / 1000000 ? INT64_MAX : (uint64_t)timeout_ms * 1000000u;
@@ -207,8 +212,6 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
         t->ops->close(t);
         return status;
     }
-    memcpy(comm->engine->name, comm->name, sizeof comm->engine->name);
-    comm->engine->has_windows = facts->has_windows;
     comm->engine->has_remote = facts->has_remote;
     comm->engine->always_remote = cfg_int(CFG_CMA) == CMA_ALWAYS;
     comm->engine->wait = wait_policy_choose(facts->nranks_here, facts->ncpus, facts->shares_cpu);
@@ -383,8 +386,7 @@ enum kolo_status kolo_comm_create_local(int nranks, const struct kolo_config *co
         .nranks_here = nranks,
         .ncpus = max_int(count_bits(card.cpus), 1),
         .has_windows = cfg_int(CFG_WINDOWS) != 0,
-        .deterministic = cfg_is_set(CFG_DETERMINISTIC) ? cfg_int(CFG_DETERMINISTIC) != 0
-                                                       : config && config->deterministic,
+        .deterministic = pick_deterministic(config),
     };
     if (status == KOLO_OK)
         status = shm_create_local(nranks, slot_bytes, transports);

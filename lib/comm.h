@@ -79,6 +79,7 @@ struct kolo_comm {
 /* Take an operation for a call that is not blocking; give it back. */
 enum kolo_status operation_take(struct kolo_comm *comm, struct operation **out);
 void operation_give(struct operation *op);
+void operations_give(struct operation *batch); /* linked by `next`; takes NULL */
 
 /* Bind (program, job) in the thread that drives the engine. */
 enum kolo_status operation_bind(struct operation *op);
@@ -86,8 +87,9 @@ enum kolo_status operation_bind(struct operation *op);
 enum kolo_status comm_run(struct operation *op);
 /* On the worker: the batch is linked by `next`; operations are given back when done. */
 enum kolo_status comm_submit(struct operation *batch);
-/* Bind and run a batch of one communicator in this thread. */
-enum kolo_status comm_run_batch(struct operation *batch);
+/* Bind a batch of one communicator.  Other ranks may have started theirs, and nothing short of
+ * breaking ends it for them: so an error breaks the engine. */
+enum kolo_status comm_bind_batch(struct operation *batch);
 /* Split a batch into the lists of an engine run. */
 void comm_fill_run(struct engine_run *run, struct operation *batch);
 void comm_quiet(struct kolo_comm *comm);

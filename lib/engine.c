@@ -162,14 +162,15 @@ void engine_abort(struct engine *e)
 
 /* ---- runs ---- */
 
-static void record_result(struct engine *e, const struct job *j, enum kolo_status status)
+void job_record(struct engine *e, const struct job *j, enum record_kind kind,
+                enum kolo_status status)
 {
     *record_add(&e->record) = (struct record_event){
         .ticks = record_ticks(),
-        .bytes = j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes,
+        .bytes = job_bytes(j),
         .seq = (uint32_t)j->seq,
         .root = j->call.root,
-        .kind = status == KOLO_OK ? RECORD_END : RECORD_FAIL,
+        .kind = (uint8_t)kind,
         .coll = (uint8_t)j->call.coll,
         .type = (uint8_t)j->call.type,
         .op = (uint8_t)j->call.op,
@@ -193,7 +194,7 @@ enum kolo_status engine_run_job(struct engine *e, struct job *j)
     }
     if (w.is_armed)
         wait_disarm(&w, e);
-    record_result(e, j, run.status);
+    job_record(e, j, run.status == KOLO_OK ? RECORD_END : RECORD_FAIL, run.status);
     if (UNLIKELY(run.status != KOLO_OK) && e->has_remote)
         remote_drain(e);
     return run.status;
@@ -215,7 +216,7 @@ static bool p2p_progress(struct engine *e, struct engine_run *run, uint64_t pass
         if (l->pass != pass) {
             moved |= job_progress(e, j, &run->status);
             if (j->phase == JOB_DONE) {
-                record_result(e, j, KOLO_OK);
+                job_record(e, j, RECORD_END, KOLO_OK);
                 *at = j->next;
                 moved = true;
                 continue;
@@ -232,7 +233,7 @@ static bool collectives_progress(struct engine *e, struct engine_run *run)
     struct job *j = run->collectives;
     bool moved = job_progress(e, j, &run->status);
     while (run->status == KOLO_OK && j && j->phase == JOB_DONE) {
-        record_result(e, j, KOLO_OK);
+        job_record(e, j, RECORD_END, KOLO_OK);
         run->collectives = j = j->next;
         if (j)
             job_start(e, j);

@@ -1,7 +1,7 @@
 /* engine.h - the machine that runs plans: one engine per communicator and rank.
  *
- *   job  = a plan bound to buffers (job_bind): layouts, piece size, rounds, signature
- *   run  = engine_run: advance every lane of every job whose next operands are ready (exec.c);
+ *   job  = a plan bound to buffers: layouts, piece size, rounds, signature (job.c)
+ *   run  = engine_run_job, engine_run_all: advance every lane of every job whose next operands are ready (exec.c);
  *          when nothing moves, wait (wait.c); see errors, aborts and deadlines while waiting
  *
  * Thread rule: an engine is driven by one thread at a time (the caller's, or the worker while the
@@ -76,11 +76,12 @@ struct job {
     struct call call;
     struct program *program;
     struct program *fallback; /* when the windows turn out not to be usable; NULL without windows */
-    unsigned char *base[3];   /* PLAN_IN, PLAN_OUT, PLAN_TMP */
+    unsigned char *base[2];   /* PLAN_IN, PLAN_OUT */
     struct layout layout[2];
     size_t in_bytes, out_bytes; /* whole buffers, for windows */
     const void *pre;            /* scalar of a pre-multiplied sum, or NULL */
     bool is_v;                  /* chunks have their own lengths */
+    bool may_choose;            /* staging and the kernel give the same bits: take the faster */
     bool refuses_windows;       /* in place, with an algorithm that cannot do that over windows */
     bool signs_length;          /* each link message signs its own chunk's length (to_all_v, p2p) */
     uint64_t timeout_ns;
@@ -90,7 +91,6 @@ struct job {
     bool windows_ok;
     bool saw_private; /* some rank's buffer was out of reach */
     bool has_remote;  /* some operand must be read or written through the kernel */
-    bool may_choose;  /* staging and the kernel give the same bits: take the faster */
     struct way *way;  /* NULL: no choice */
     enum way_kind way_taken;
     float staged_ns, remote_ns; /* largest that any rank has announced */
@@ -140,8 +140,7 @@ struct engine {
     struct link *links;          /* [direction][channel][peer]; direction 0 sends */
     const struct reduce_table *reduce;
     struct wait_policy wait;
-    bool has_windows;   /* agreed by all ranks */
-    bool has_remote;    /* likewise: private memory can be read and written */
+    bool has_remote;    /* agreed by all ranks: private memory can be read and written */
     bool always_remote; /* KOLO_CMA=always */
     size_t slot_bytes;
     size_t stream_bytes;  /* operations that touch more than this use streaming stores */
@@ -165,9 +164,7 @@ struct engine {
     struct way ways[KOLO_NCOLLS][WAY_CLASSES];
     struct engine_counters counters;
     struct record record;
-    char name[32];
 
-    _Atomic int abort_requested;
     _Atomic int status;    /* sticky enum kolo_status; text is valid once it is set */
     _Atomic int text_lock; /* spin lock of text: writers are rare */
     char text[ERROR_TEXT_BYTES];
@@ -185,8 +182,6 @@ struct link *engine_link(struct engine *e, bool is_producer, int peer, int chann
 enum kolo_status program_compile(struct engine *e, struct plan *plan, struct program **out);
 void program_destroy(struct program *p); /* takes NULL */
 
-struct job *job_create(void);
-void job_destroy(struct job *j); /* takes NULL */
 /* Make a job ready to start; sizes lanes and scratch.  Errors: NOMEM; nothing is changed then. */
 enum kolo_status job_prepare(struct engine *e, struct job *j);
 
@@ -234,9 +229,9 @@ struct wait {
     bool is_armed; /* the bell is set: poll once more, then sleep */
 };
 
-/* By ranks and CPUs of this machine, and the options KOLO_WAIT and KOLO_SPIN_US. */
 /* The engine's own error, or one that it adopts from a peer's board; KOLO_OK when there is none. */
 enum kolo_status check_failed(struct engine *e);
+/* By ranks and CPUs of this machine, and the options KOLO_WAIT and KOLO_SPIN_US. */
 struct wait_policy wait_policy_choose(int nranks_here, int ncpus, bool shares_cpu);
 /* Once per process, before the first engine: lets sleepers order themselves against wakers. */
 void wait_init(void);
@@ -267,6 +262,18 @@ void board_publish(struct board *b, uint64_t seq, const struct call *c);
  * processes; 0 or an errno with *peer. */
 int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
                 size_t len, int *peer);
+/* The larger of the job's buffers, in bytes. */
+static inline size_t job_bytes(const struct job *j)
+{
+    return j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes;
+}
+
+/* Write an event of the job into the flight recorder. */
+void job_record(struct engine *e, const struct job *j, enum record_kind kind,
+                enum kolo_status status);
+/* Peer `peer` started `other` under the job's number: an error that names both calls. */
+enum kolo_status job_differs(struct engine *e, const struct job *j, int peer,
+                             const struct call *other);
 /* exec.c: the message that has arrived does not belong to this call; breaks the engine. */
 enum kolo_status job_mismatch(struct engine *e, struct job *j, const struct link *l, size_t bytes);
 /* exec_window.c: true when something moved; the job's phase tells how far it is. */

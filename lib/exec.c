@@ -5,7 +5,6 @@
  *
  * Everything here is resumable: a step that cannot run yet leaves no trace. */
 #include "engine.h"
-#include "mem.h"
 
 #include <errno.h>
 #include <string.h>
@@ -245,29 +244,34 @@ static uint32_t length_signature(size_t len)
     return (uint32_t)(h >> 32);
 }
 
+__attribute__((cold, noinline)) enum kolo_status job_differs(struct engine *e, const struct job *j,
+                                                             int peer, const struct call *other)
+{
+    char mine[160], theirs[160];
+    call_text(&j->call, j->seq, mine, sizeof mine);
+    call_text(other, j->seq, theirs, sizeof theirs);
+    fail(KOLO_ERR_MISMATCH,
+         "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls "
+         "in the same order",
+         e->rank, mine, peer, e->transport->ops->peer_name(e->transport, peer), theirs);
+    return engine_break(e, KOLO_ERR_MISMATCH);
+}
+
 __attribute__((cold, noinline)) enum kolo_status job_mismatch(struct engine *e, struct job *j,
                                                               const struct link *l, size_t bytes)
 {
-    const struct link_cell *cell = link_cell_at(l);
-    const char *who = e->transport->ops->peer_name(e->transport, l->peer);
-    char mine[160], theirs[160];
-    call_text(&j->call, j->seq, mine, sizeof mine);
     struct call other;
     if (l->channel != LINK_CHANNEL_P2P && board_find(e->boards[l->peer], j->seq, &other) &&
-        !call_matches(&other, &j->call)) {
-        call_text(&other, j->seq, theirs, sizeof theirs);
-        fail(KOLO_ERR_MISMATCH,
-             "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls "
-             "in the same order",
-             e->rank, mine, l->peer, who, theirs);
-    } else {
-        fail(
-            KOLO_ERR_MISMATCH,
-            "rank %d calls %s, but the message from rank %d (%s) belongs to another call, or its "
-            "count differs (%u bytes arrived, %zu expected): all ranks must make the same calls in "
-            "the same order",
-            e->rank, mine, l->peer, who, cell->bytes, bytes);
-    }
+        !call_matches(&other, &j->call))
+        return job_differs(e, j, l->peer, &other);
+    char mine[160];
+    call_text(&j->call, j->seq, mine, sizeof mine);
+    fail(KOLO_ERR_MISMATCH,
+         "rank %d calls %s, but the message from rank %d (%s) belongs to another call, or its "
+         "count differs (%u bytes arrived, %zu expected): all ranks must make the same calls in "
+         "the same order",
+         e->rank, mine, l->peer, e->transport->ops->peer_name(e->transport, l->peer),
+         link_cell_at(l)->bytes, bytes);
     return engine_break(e, KOLO_ERR_MISMATCH);
 }
 
@@ -402,23 +406,14 @@ bool job_progress(struct engine *e, struct job *j, enum kolo_status *status)
 void job_start(struct engine *e, struct job *j)
 {
     const bool is_p2p = coll_is_p2p(j->call.coll);
-    const int type = j->call.type;
     j->seq = is_p2p ? 0 : e->seq++;
     j->began_ns = 0;
     j->signature = call_signature(&j->call, j->seq);
     if (!is_p2p)
         board_publish(e->board, j->seq, &j->call);
-    struct record_event *r = record_add(&e->record);
-    *r = (struct record_event){.ticks = record_ticks(),
-                               .bytes = j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes,
-                               .seq = (uint32_t)j->seq,
-                               .root = j->call.root,
-                               .kind = RECORD_START,
-                               .coll = (uint8_t)j->call.coll,
-                               .type = (uint8_t)type,
-                               .op = (uint8_t)j->call.op};
+    job_record(e, j, RECORD_START, KOLO_OK);
     e->counters.operations[j->call.coll]++;
-    e->counters.bytes[j->call.coll] += r->bytes;
+    e->counters.bytes[j->call.coll] += job_bytes(j);
 
     /* What is skipped was decided by all ranks alike, and is counted alike. */
     j->way_taken = WAY_NONE;

@@ -35,7 +35,7 @@ static void inherit(struct way *ways, int octave)
 
 struct way *way_find(struct engine *e, const struct job *j)
 {
-    const size_t bytes = j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes;
+    const size_t bytes = job_bytes(j);
     if (!j->may_choose || !e->has_remote || bytes < LEAST_BYTES)
         return NULL;
     const int octave =

@@ -1,5 +1,5 @@
 /* exec_remote.c - moves with operands in the private memory of other processes: the kernel copies
- * them (cross memory attach).  A copy is one such call; a reduction goes in tiles that stay in L2:
+ * them (cross memory attach).  A copy goes in large pieces; a reduction in tiles that stay in L2:
  *
  *   remote sources -> tiles -> reduce, with local sources -> local result or tile -> remote ones
  */

@@ -83,12 +83,17 @@ static bool adopt_ref(struct engine *e, struct job *j, int peer, struct window_r
     return *out != NULL;
 }
 
+static void adopt_times(struct job *j, const struct announcement *a)
+{
+    j->staged_ns = a->staged_ns > j->staged_ns ? a->staged_ns : j->staged_ns;
+    j->remote_ns = a->remote_ns > j->remote_ns ? a->remote_ns : j->remote_ns;
+}
+
 static void adopt_announcement(struct engine *e, struct job *j, int peer,
                                const struct announcement *a)
 {
     const unsigned needs = j->program->window_needs;
-    j->staged_ns = a->staged_ns > j->staged_ns ? a->staged_ns : j->staged_ns;
-    j->remote_ns = a->remote_ns > j->remote_ns ? a->remote_ns : j->remote_ns;
+    adopt_times(j, a);
     if ((needs & PLAN_READS_PEERS) &&
         !adopt_ref(e, j, peer, a->in, j->in_bytes, &e->peer_in[peer], &e->in_is_remote[peer]))
         j->windows_ok = false;
@@ -102,8 +107,7 @@ static void adopt_own(struct engine *e, struct job *j)
 {
     const struct announcement own = own_announcement(e, j);
     const unsigned needs = j->program->window_needs;
-    j->staged_ns = own.staged_ns > j->staged_ns ? own.staged_ns : j->staged_ns;
-    j->remote_ns = own.remote_ns > j->remote_ns ? own.remote_ns : j->remote_ns;
+    adopt_times(j, &own);
     const struct window_ref *refs[2] = {needs & PLAN_READS_PEERS ? &own.in : NULL,
                                         needs & PLAN_WRITES_PEERS ? &own.out : NULL};
     for (int i = 0; i < 2; i++) {

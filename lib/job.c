@@ -84,19 +84,6 @@ void program_destroy(struct program *p)
 
 /* ---- jobs ---- */
 
-struct job *job_create(void)
-{
-    return mem_calloc(1, sizeof(struct job));
-}
-
-void job_destroy(struct job *j)
-{
-    if (!j)
-        return;
-    mem_free(j->lanes);
-    mem_free(j);
-}
-
 /* The largest chunk, in elements; for v-variants a number that does not depend on the rank. */
 static size_t block_of(const struct job *j)
 {

@@ -35,6 +35,15 @@ void operation_give(struct operation *op)
     pthread_mutex_unlock(&comm->lock);
 }
 
+void operations_give(struct operation *batch)
+{
+    while (batch) {
+        struct operation *next = batch->next;
+        operation_give(batch);
+        batch = next;
+    }
+}
+
 /* Counts and displacements are the caller's only until the call returns. */
 static void copy_row(size_t *counts_out, size_t *displs_out, const size_t *counts,
                      const size_t *displs, int n)
@@ -254,15 +263,19 @@ void comm_fill_run(struct engine_run *run, struct operation *batch)
     *collectives = *p2p = NULL;
 }
 
-enum kolo_status comm_run_batch(struct operation *batch)
+enum kolo_status comm_bind_batch(struct operation *batch)
 {
     for (struct operation *op = batch; op; op = op->next) {
         const enum kolo_status status = operation_bind(op);
-        if (status != KOLO_OK) {
-            /* Other ranks have started this group: nothing short of breaking ends it for them. */
+        if (status != KOLO_OK)
             return engine_break(op->comm->engine, status);
-        }
     }
+    return KOLO_OK;
+}
+
+static enum kolo_status run_batch(struct operation *batch)
+{
+    TRY(comm_bind_batch(batch));
     struct engine_run run;
     comm_fill_run(&run, batch);
     return engine_run_all(&run, 1);
@@ -273,7 +286,7 @@ static enum kolo_status work_run(struct work *w)
     struct operation *op = (struct operation *)w;
     char text[ERROR_TEXT_BYTES];
     log_set_rank(op->comm->rank);
-    const enum kolo_status status = comm_run_batch(op);
+    const enum kolo_status status = run_batch(op);
     if (status == KOLO_OK)
         return KOLO_OK;
     /* The stream keeps the worker's text. */
@@ -284,11 +297,7 @@ static enum kolo_status work_run(struct work *w)
 static void work_finish(struct work *w, enum kolo_status status)
 {
     (void)status; /* the stream and the engine keep it */
-    for (struct operation *op = (struct operation *)w; op;) {
-        struct operation *next = op->next;
-        operation_give(op);
-        op = next;
-    }
+    operations_give((struct operation *)w);
 }
 
 /* The different streams of a batch; n at most the length of the batch. */

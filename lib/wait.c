@@ -68,17 +68,9 @@ static enum kolo_status check_calls(struct engine *e, const struct job *j)
 {
     for (int r = 0; r < e->nranks; r++) {
         struct call other;
-        if (r == e->rank || !board_find(e->boards[r], j->seq, &other) ||
-            call_matches(&other, &j->call))
-            continue;
-        char mine[160], theirs[160];
-        call_text(&j->call, j->seq, mine, sizeof mine);
-        call_text(&other, j->seq, theirs, sizeof theirs);
-        fail(KOLO_ERR_MISMATCH,
-             "rank %d calls %s, but rank %d (%s) calls %s: all ranks must make the same calls "
-             "in the same order",
-             e->rank, mine, r, e->transport->ops->peer_name(e->transport, r), theirs);
-        return engine_break(e, KOLO_ERR_MISMATCH);
+        if (r != e->rank && board_find(e->boards[r], j->seq, &other) &&
+            !call_matches(&other, &j->call))
+            return job_differs(e, j, r, &other);
     }
     return KOLO_OK;
 }
@@ -160,7 +152,8 @@ static bool run_lacks(const struct engine_run *run, int peer)
            !has_reached(run->engine->boards[peer], j->seq);
 }
 
-/* A rank that is gone is missed only by those who still wait for it. */
+/* A rank that is gone is missed only by those who still wait for it; who does not need it goes on:
+ * all that it has sent is here. */
 static enum kolo_status check_alive(struct engine_run *run)
 {
     struct engine *e = run->engine;
@@ -169,13 +162,12 @@ static enum kolo_status check_alive(struct engine_run *run)
             continue;
         const bool alive = e->transport->ops->is_alive(e->transport, r);
         const uint32_t state = atomic_load_explicit(&e->boards[r]->state, memory_order_acquire);
-        if (state == BOARD_LEFT) {
-            if (run_needs(run, r) || run_lacks(run, r))
-                return lost(e, r, "has destroyed its communicator while this rank waits for it");
-        } else if (!alive && state == BOARD_LIVE && (run_needs(run, r) || run_lacks(run, r))) {
-            /* Who does not need it goes on: all that it has sent is here. */
-            return lost(e, r, "died or closed its connection");
-        }
+        const bool is_gone = state == BOARD_LEFT || (!alive && state == BOARD_LIVE);
+        if (is_gone && (run_needs(run, r) || run_lacks(run, r)))
+            return lost(e, r,
+                        state == BOARD_LEFT
+                            ? "has destroyed its communicator while this rank waits for it"
+                            : "died or closed its connection");
     }
     return KOLO_OK;
 }
