@@ -23,27 +23,34 @@ static double per_byte(const struct tune_facts *f, double bytes)
     return bytes * 2 * f->nranks > CACHE_BYTES ? MEMORY_NS_PER_BYTE : CACHED_NS_PER_BYTE;
 }
 
+/* What a plan costs at a size, given its closed form, which does not depend on the size. */
+static double predict_ns(const struct tune_facts *f, const struct plan_cost *c, bool is_window,
+                         size_t bytes)
+{
+    const double s = (double)bytes;
+    const int ncpus = max_int(f->ncpus, 1);
+    const bool is_crowded = f->nranks_here > ncpus || f->shares_cpu;
+    const double per_cpu = is_crowded ? (double)(f->nranks_here + ncpus - 1) / ncpus : 1;
+    const double hand_over = is_crowded ? HAND_OVER_CROWDED_NS * per_cpu : HAND_OVER_NS;
+    double messages = c->messages, hops = c->hops;
+    if (is_window) {
+        /* The announcements before the first step. */
+        messages += 2.0 * (f->nranks - 1);
+        hops += 1;
+    } else if (messages > 0) {
+        const double each = c->sent * s / (messages / 2);
+        messages *= each > PIECE_BYTES ? each / PIECE_BYTES : 1;
+    }
+    return hops * hand_over + per_cpu * (messages * MESSAGE_NS + c->touched * s * per_byte(f, s));
+}
+
 double tune_cost_ns(const struct tune_facts *f, const struct plan_algo *a, enum kolo_coll coll,
                     size_t bytes)
 {
     const struct plan_shape shape = {coll, f->nranks, 0, 0, 0};
     struct plan_cost c;
     a->cost(&shape, &c);
-    const double s = (double)bytes;
-    const int ncpus = max_int(f->ncpus, 1);
-    const bool is_crowded = f->nranks_here > ncpus || f->shares_cpu;
-    const double per_cpu = is_crowded ? (double)(f->nranks_here + ncpus - 1) / ncpus : 1;
-    const double hand_over = is_crowded ? HAND_OVER_CROWDED_NS * per_cpu : HAND_OVER_NS;
-    double messages = c.messages, hops = c.hops;
-    if (a->flags & ALGO_WINDOW) {
-        /* The announcements before the first step. */
-        messages += 2.0 * (f->nranks - 1);
-        hops += 1;
-    } else if (messages > 0) {
-        const double each = c.sent * s / (messages / 2);
-        messages *= each > PIECE_BYTES ? each / PIECE_BYTES : 1;
-    }
-    return hops * hand_over + per_cpu * (messages * MESSAGE_NS + c.touched * s * per_byte(f, s));
+    return predict_ns(f, &c, a->flags & ALGO_WINDOW, bytes);
 }
 
 /* Class k holds 2^(k/4) <= bytes < 2^((k+1)/4), about: the two bits below the leading one. */
@@ -72,20 +79,43 @@ static bool may_use(const struct tune_facts *f, const struct plan_algo *a, enum 
     return !f->deterministic || !coll_reduces(coll) || (a->flags & ALGO_RANK_ORDER);
 }
 
-static uint8_t best(const struct tune_facts *f, enum kolo_coll coll, size_t bytes,
-                    bool with_windows)
+/* An algorithm that may serve a collective, with its closed form. */
+struct candidate {
+    uint8_t number; /* 1 + index into plan_algos */
+    bool is_window;
+    struct plan_cost cost;
+};
+
+enum { MOST_CANDIDATES = 64 };
+
+static size_t list_candidates(const struct tune_facts *f, enum kolo_coll coll, bool with_windows,
+                              struct candidate *out)
 {
-    size_t n;
+    size_t n, found = 0;
     const struct plan_algo *algos = plan_algos(&n);
+    const struct plan_shape shape = {coll, f->nranks, 0, 0, 0};
+    for (size_t i = 0; i < n && found < MOST_CANDIDATES; i++) {
+        if (!may_use(f, &algos[i], coll, with_windows))
+            continue;
+        struct candidate *c = &out[found++];
+        c->number = (uint8_t)(i + 1);
+        c->is_window = algos[i].flags & ALGO_WINDOW;
+        algos[i].cost(&shape, &c->cost);
+    }
+    return found;
+}
+
+/* Number of the fastest; 0 for an empty list. */
+static uint8_t best(const struct tune_facts *f, const struct candidate *list, size_t n,
+                    size_t bytes)
+{
     uint8_t chosen = 0;
     double least = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!may_use(f, &algos[i], coll, with_windows))
-            continue;
-        const double cost = tune_cost_ns(f, &algos[i], coll, bytes);
-        if (!chosen || cost < least) {
-            chosen = (uint8_t)(i + 1);
-            least = cost;
+        const double ns = predict_ns(f, &list[i].cost, list[i].is_window, bytes);
+        if (!chosen || ns < least) {
+            chosen = list[i].number;
+            least = ns;
         }
     }
     return chosen;
@@ -149,17 +179,28 @@ static enum kolo_status force_all(struct tune *t)
     return KOLO_OK;
 }
 
+static void choose_for(struct tune *t, enum kolo_coll coll)
+{
+    struct candidate list[MOST_CANDIDATES];
+    const struct tune_facts *f = &t->facts;
+    if (coll_is_v(coll)) {
+        const size_t n = list_candidates(f, coll, false, list);
+        t->choice_v[coll] = best(f, list, n, 1 << 20);
+        return;
+    }
+    for (int w = 0; w < 2; w++) {
+        const size_t n = list_candidates(f, coll, w && f->has_windows, list);
+        for (int k = 0; k < TUNE_CLASSES; k++)
+            t->choice[coll][w][k] = best(f, list, n, class_bytes(k));
+    }
+}
+
 enum kolo_status tune_init(struct tune *t, const struct tune_facts *facts)
 {
     memset(t, 0, sizeof *t);
     t->facts = *facts;
-    for (int c = 0; c < KOLO_NCOLLS && facts->nranks > 1; c++) {
-        t->choice_v[c] = best(facts, (enum kolo_coll)c, 1 << 20, false);
-        for (int w = 0; w < 2; w++)
-            for (int k = 0; k < TUNE_CLASSES; k++)
-                t->choice[c][w][k] =
-                    best(facts, (enum kolo_coll)c, class_bytes(k), w && facts->has_windows);
-    }
+    for (int c = 0; c < KOLO_NCOLLS && facts->nranks > 1; c++)
+        choose_for(t, (enum kolo_coll)c);
     return force_all(t);
 }
 
