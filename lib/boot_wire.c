@@ -69,20 +69,6 @@ static void hash128(const unsigned char key[16], void *message, size_t bytes, ui
     }
 }
 
-void wire_secret_derive(const unsigned char secret[WIRE_SECRET_BYTES], const char *purpose,
-                        uint64_t number, unsigned char out[WIRE_SECRET_BYTES])
-{
-    struct {
-        uint8_t label;
-        char purpose[15];
-        uint64_t number;
-    } message = {.number = number};
-    (void)strncpy(message.purpose, purpose, sizeof(message.purpose) - 1);
-    unsigned char derived[WIRE_SECRET_BYTES];
-    hash128(secret, &message, sizeof(message), &message.label, derived);
-    memcpy(out, derived, sizeof(derived));
-}
-
 void wire_secret_from_text(const char *text, unsigned char out[WIRE_SECRET_BYTES])
 {
     static const unsigned char keys[2][16] = {"kolo text key 1", "kolo text key 2"};

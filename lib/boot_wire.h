@@ -123,9 +123,6 @@ void wire_id_encode(const struct wire_id *in, struct kolo_unique_id *out);
 /* ARG for bytes that wire_id_encode cannot have written. */
 enum kolo_status wire_id_decode(const struct kolo_unique_id *in, struct wire_id *out);
 
-/* A secret for another purpose, from which the first cannot be found. */
-void wire_secret_derive(const unsigned char secret[WIRE_SECRET_BYTES], const char *purpose,
-                        uint64_t number, unsigned char out[WIRE_SECRET_BYTES]);
 void wire_secret_from_text(const char *text, unsigned char out[WIRE_SECRET_BYTES]);
 
 /* The keyed hash of both challenges and of the side that proves. */

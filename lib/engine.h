@@ -1,8 +1,8 @@
 /* engine.h - the machine that runs plans: one engine per communicator and rank.
  *
  *   job  = a plan bound to buffers: layouts, piece size, rounds, signature (job.c)
- *   run  = engine_run_job, engine_run_all: advance every lane of every job whose next operands are ready (exec.c);
- *          when nothing moves, wait (wait.c); see errors, aborts and deadlines while waiting
+ *   run  = engine_run_job, engine_run_all: advance every lane of every job whose next operands are
+ *          ready (exec.c); when nothing moves, wait (wait.c), and see errors, aborts, deadlines
  *
  * Thread rule: an engine is driven by one thread at a time (the caller's, or the worker while the
  * caller keeps out).  engine_abort and the sticky status may be touched from any thread. */

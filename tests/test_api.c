@@ -3,18 +3,12 @@
  * premultiplied sums; memory; looking in; failing each allocation in turn. */
 #include "cfg.h"
 #include "mem.h"
-#include "support/ranks.h"
-#include "support/test.h"
+#include "support/check.h"
 
 #include <stdio.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
-}
 
 static struct kolo_comm *alone(void)
 {

@@ -1,8 +1,8 @@
 /* test_coll.c - every collective against naive loops: types x operations x ranks x counts x places,
  * with ranks as threads and as processes. */
-#include "support/ranks.h"
+#include "plan.h"
+#include "support/check.h"
 #include "support/ref.h"
-#include "support/test.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -12,18 +12,6 @@ static const int colls[] = {KOLO_COLL_ALL_REDUCE, KOLO_COLL_REDUCE_SCATTER, KOLO
                             KOLO_COLL_ALL_TO_ALL, KOLO_COLL_BROADCAST,      KOLO_COLL_REDUCE,
                             KOLO_COLL_GATHER,     KOLO_COLL_SCATTER,        KOLO_COLL_BARRIER};
 enum { NCOLLS = sizeof colls / sizeof colls[0] };
-
-static bool reduces(int coll)
-{
-    return coll == KOLO_COLL_ALL_REDUCE || coll == KOLO_COLL_REDUCE_SCATTER ||
-           coll == KOLO_COLL_REDUCE;
-}
-
-static bool has_root(int coll)
-{
-    return coll == KOLO_COLL_BROADCAST || coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_GATHER ||
-           coll == KOLO_COLL_SCATTER;
-}
 
 static bool is_float(int type)
 {
@@ -48,7 +36,7 @@ static const char *types_and_ops(struct kolo_comm *comm, void *arg)
     (void)arg;
     for (int k = 0; k < NCOLLS; k++)
         for (int type = 0; type < KOLO_NTYPES; type++)
-            for (int op = 0; op < (reduces(colls[k]) ? KOLO_NOPS : 1); op++)
+            for (int op = 0; op < (coll_reduces((enum kolo_coll)colls[k]) ? KOLO_NOPS : 1); op++)
                 for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
                     if (op >= KOLO_BAND && is_float(type))
                         continue;
@@ -69,9 +57,10 @@ static const char *roots_and_sizes(struct kolo_comm *comm, void *arg)
     const int n = kolo_comm_size(comm);
     for (int k = 0; k < NCOLLS; k++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-            for (int root = 0; root < (has_root(colls[k]) ? n : 1); root += root == 0 ? 1
-                                                                            : n > 3   ? n - 2
-                                                                                      : 1) {
+            for (int root = 0; root < (coll_has_root((enum kolo_coll)colls[k]) ? n : 1);
+                 root += root == 0 ? 1
+                         : n > 3   ? n - 2
+                                   : 1) {
                 struct ref_case c = {.coll = colls[k],
                                      .type = KOLO_F32,
                                      .root = root,
@@ -83,11 +72,6 @@ static const char *roots_and_sizes(struct kolo_comm *comm, void *arg)
                     return wrong;
             }
     return NULL;
-}
-
-static void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
 }
 
 Test(coll, types_and_ops_threads)

@@ -1,8 +1,7 @@
 /* test_fault.c - never hang, never wrong data: ranks that die, never come, leave, abort, or call
  * something else, seen from all other ranks. */
 #include "cfg.h"
-#include "support/ranks.h"
-#include "support/test.h"
+#include "support/check.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -13,11 +12,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-static void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
-}
 
 static struct kolo_config quick(int64_t timeout_ms)
 {

@@ -1,17 +1,11 @@
 /* test_group.c - send, receive and groups: exchanges that would deadlock one by one, many
  * messages on one link, a rank with itself, one thread that drives all ranks, streams, and
  * misuse. */
-#include "support/ranks.h"
-#include "support/test.h"
+#include "support/check.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
-}
 
 #define DO(expr)                                                                                   \
     do {                                                                                           \

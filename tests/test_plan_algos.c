@@ -2,6 +2,7 @@
  * gives, and the table tells what it can do.  That the plans are right is proven in
  * test_plan_proof.c. */
 #include "support/test.h"
+#include "support/variant.h"
 
 #include "mem.h"
 #include "plan.h"
@@ -12,30 +13,10 @@
 
 enum { MAX_COUNTED = 33 };
 
-static bool has_root(enum kolo_coll coll)
-{
-    return coll == KOLO_COLL_BROADCAST || coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_GATHER ||
-           coll == KOLO_COLL_SCATTER;
-}
-
 static bool has_blocks(const struct plan_algo *a)
 {
-    return strcmp(a->name, "tree") == 0 || (strcmp(a->name, "circulant") == 0 && has_root(a->coll));
-}
-
-/* The v-variant of a collective; the collective itself if it has none. */
-static enum kolo_coll variant(enum kolo_coll coll)
-{
-    switch (coll) {
-    case KOLO_COLL_REDUCE_SCATTER:
-        return KOLO_COLL_REDUCE_SCATTER_V;
-    case KOLO_COLL_ALL_GATHER:
-        return KOLO_COLL_ALL_GATHER_V;
-    case KOLO_COLL_ALL_TO_ALL:
-        return KOLO_COLL_ALL_TO_ALL_V;
-    default:
-        return coll;
-    }
+    return strcmp(a->name, "tree") == 0 ||
+           (strcmp(a->name, "circulant") == 0 && coll_has_root(a->coll));
 }
 
 /* The plans of all ranks; NULL when the algorithm cannot serve the shape. */
@@ -213,7 +194,7 @@ static void compare_costs(const struct plan_algo *a, const struct plan_shape *s)
         return;
     const struct plan_cost counted = count(plans, s->nranks);
     /* which ranks of the circulant broadcast are the busiest has no closed form */
-    const bool is_bound = strcmp(a->name, "circulant") == 0 && has_root(a->coll);
+    const bool is_bound = strcmp(a->name, "circulant") == 0 && coll_has_root(a->coll);
     a->cost(s, &cost);
     text_init(&text, where, sizeof(where));
     text_add(&text, "%s/%s blocks %d", kolo_coll_name((int)s->coll), a->name, s->blocks);

@@ -2,6 +2,7 @@
  * 1,024.  More slots never block, and fewer never race: 2 slots and more slots than messages
  * together prove any number of slots from 2 on. */
 #include "support/test.h"
+#include "support/variant.h"
 
 #include "mem.h"
 #include "plan.h"
@@ -17,26 +18,6 @@ enum {
     MOST_OPERANDS = 100000,
     MOST_CHUNKS = 12000000,
 };
-
-static bool is_rooted(enum kolo_coll coll)
-{
-    return coll == KOLO_COLL_BROADCAST || coll == KOLO_COLL_REDUCE || coll == KOLO_COLL_GATHER ||
-           coll == KOLO_COLL_SCATTER;
-}
-
-static enum kolo_coll variant(enum kolo_coll coll)
-{
-    switch (coll) {
-    case KOLO_COLL_REDUCE_SCATTER:
-        return KOLO_COLL_REDUCE_SCATTER_V;
-    case KOLO_COLL_ALL_GATHER:
-        return KOLO_COLL_ALL_GATHER_V;
-    case KOLO_COLL_ALL_TO_ALL:
-        return KOLO_COLL_ALL_TO_ALL_V;
-    default:
-        return coll;
-    }
-}
 
 static struct plan **generate_all(const struct plan_algo *a, struct plan_shape shape)
 {
@@ -72,7 +53,7 @@ static void prove(const struct plan_algo *a, const struct plan_shape *shape)
 
 static void prove_roots(const struct plan_algo *a, enum kolo_coll coll, int n, int blocks)
 {
-    for (int root = 0; root < (is_rooted(coll) ? n : 1); root++) {
+    for (int root = 0; root < (coll_has_root(coll) ? n : 1); root++) {
         const struct plan_shape shape = {.coll = coll, .nranks = n, .root = root, .blocks = blocks};
         if (n <= ALL_ROOTS || root <= 1 || root == n / 2 || root == n - 1)
             prove(a, &shape);
@@ -186,7 +167,7 @@ static bool is_affordable(const struct plan_algo *a, const struct plan_shape *sh
 
 static int prove_sample(const struct plan_algo *a, enum kolo_coll coll, int n)
 {
-    struct plan_shape shape = {.coll = coll, .nranks = n, .root = is_rooted(coll) ? n / 3 : 0};
+    struct plan_shape shape = {.coll = coll, .nranks = n, .root = coll_has_root(coll) ? n / 3 : 0};
     shape.rank = shape.root;
     if (!plan_algo_can(a, &shape) || !is_affordable(a, &shape))
         return 0;

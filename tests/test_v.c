@@ -1,18 +1,12 @@
 /* test_v.c - collectives with counts per rank: uneven, zero, displaced, in place, all ranks but one
  * empty; expected values by naive loops. */
-#include "support/ranks.h"
-#include "support/test.h"
+#include "support/check.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 16 };
-
-static void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
-}
 
 /* Counts by pattern; the largest need several rounds. */
 static size_t count_of(int pattern, int from, int to, int n)

@@ -3,16 +3,10 @@
 #ifndef EDGES_H
 #define EDGES_H
 
-#include "ranks.h"
-#include "test.h"
+#include "check.h"
 
 #include <pthread.h>
 #include <unistd.h>
-
-static inline void check(const char *wrong)
-{
-    cr_assert(wrong == NULL, "%s", wrong);
-}
 
 /* For rank functions and threads, which must not end the test themselves. */
 #define EXPECT_OK(call, comm)                                                                      \
