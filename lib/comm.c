@@ -427,7 +427,7 @@ void kolo_comm_destroy(struct kolo_comm *comm)
     while (comm->spare) {
         struct operation *op = comm->spare;
         comm->spare = op->next;
-        mem_free(op->job.lanes);
+        job_release(&op->job);
         mem_free(op->counts);
         mem_free(op);
     }

@@ -55,6 +55,8 @@ enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t
     e->board = e->boards[rank];
     e->bell = t->ops->bell(t, rank);
     wire_links(e);
+    for (int channel = 0; channel < LINK_CHANNELS; channel++)
+        e->outboxes[channel].at = t->ops->outbox(t, channel);
     wait_init();
     *out = e;
     return KOLO_OK;

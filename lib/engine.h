@@ -24,6 +24,7 @@ struct program {
     bool is_cut;             /* runs in rounds: some rank's messages carry chunks */
     int max_span;            /* most chunks in one message of any rank: all cut alike */
     unsigned window_needs;   /* PLAN_READS_PEERS, PLAN_WRITES_PEERS: of any rank's plan */
+    uint8_t *shouts; /* per step: 1 + the channel on which it tells all peers the same; 0: no */
 };
 
 /* How chunks lie in a buffer, in elements: chunk c at c * block, the last ones cut off at total;
@@ -41,8 +42,8 @@ struct lane_state {
     const struct plan_step *begin;
     uint64_t round;
     bool is_done;
-    const struct link *blocked; /* what the next step waits for; for messages */
-    bool blocked_on_credit;
+    const struct link *blocked; /* what the next step waits for */
+    uint64_t wanted;            /* messages that its consumer must have taken; 0: one to arrive */
 };
 
 /* How private buffers travelled, see exec_choice.c. */
@@ -100,6 +101,10 @@ struct job {
     size_t piece;      /* elements of a chunk per round */
     size_t tmp_stride; /* bytes between chunks of scratch */
     uint64_t rounds;
+    bool is_flat;    /* one round of stretches of memory: what follows is filled in */
+    size_t *lens;    /* per step: elements */
+    size_t *offsets; /* per operand that is not a link: bytes from the start of its buffer */
+    int lens_room, offsets_room;
     uint32_t signature;
     uint64_t seq;
     uint64_t began_ns; /* first look at the clock while it waited; 0: not yet */
@@ -111,6 +116,13 @@ struct job {
     int lanes_room;
     struct lane_state *lanes;
     struct job *next; /* of the same engine in a group; or in the free list */
+};
+
+/* Messages of this rank to all its peers on one channel, each written once. */
+struct outbox {
+    unsigned char *at; /* NULL: the transport has none */
+    uint64_t nbodies;  /* messages so far, by the kind of entry */
+    uint64_t nslots;
 };
 
 enum wait_mode { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD, WAIT_SLEEP };
@@ -138,6 +150,7 @@ struct engine {
     struct board **boards;       /* of all ranks */
     _Atomic uint32_t *bell;      /* own */
     struct link *links;          /* [direction][channel][peer]; direction 0 sends */
+    struct outbox outboxes[LINK_CHANNELS];
     const struct reduce_table *reduce;
     struct wait_policy wait;
     bool has_remote;    /* agreed by all ranks: private memory can be read and written */
@@ -184,6 +197,9 @@ void program_destroy(struct program *p); /* takes NULL */
 
 /* Make a job ready to start; sizes lanes and scratch.  Errors: NOMEM; nothing is changed then. */
 enum kolo_status job_prepare(struct engine *e, struct job *j);
+
+/* Free what a job holds, not the job. */
+void job_release(struct job *j);
 
 /* One engine's part of a run: its jobs.  Collectives run in list order, one at a time; sends and
  * receives of the list all at the same time, those of one link in order. */
@@ -258,10 +274,32 @@ bool call_matches(const struct call *a, const struct call *b);
 bool board_find(const struct board *b, uint64_t seq, struct call *out);
 void board_publish(struct board *b, uint64_t seq, const struct call *c);
 
-/* exec_remote.c: the move whose pointers stand in e->dst and e->src, some of them in other
- * processes; 0 or an errno with *peer. */
-int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
-                size_t len, int *peer);
+/* The pointers of a move stand in e->dst and e->src. */
+struct move {
+    int ndst;
+    int nsrc;
+    int from_in;     /* the source that is this rank's own input; -1: none */
+    bool may_stream; /* all destinations are user buffers */
+    bool is_final;   /* the result is the complete reduction */
+};
+
+/* exec_move.c: elements of a step in the round that starts at element `from` of each chunk, and of
+ * the whole of its one chunk. */
+size_t step_len(const struct job *j, const struct plan_step *s, size_t from);
+size_t step_whole_len(const struct job *j, const struct plan_step *s);
+/* Move the data of a step whose links are ready.  shared: where its message is written once for all
+ * peers; NULL: to each.  false: a peer's memory could not be reached, *status says so. */
+bool step_move(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
+               size_t len, unsigned char *shared, enum kolo_status *status);
+/* The arithmetic of a move of `len` elements; the pointers may be moved on. */
+void move_local(struct engine *e, const struct job *j, const struct move *m, size_t len);
+/* Lengths and offsets of a job that has been shaped. */
+void job_flatten(struct job *j);
+
+/* exec_remote.c: a move of which some pointers are addresses of other processes; 0 or an errno with
+ * *peer. */
+int move_remote(struct engine *e, const struct job *j, const struct plan_step *s,
+                const struct move *m, size_t len, int *peer);
 /* The larger of the job's buffers, in bytes. */
 static inline size_t job_bytes(const struct job *j)
 {
@@ -286,11 +324,6 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns);
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns);
 /* After a failure was shown: wait, bounded, until no peer is in this rank's private memory. */
 void remote_drain(struct engine *e);
-/* The arithmetic alone: `len` elements at e->dst and e->src, of which source from_in is this
- * rank's own input (-1: none).  The pointers may be moved on. */
-void move_local(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
-                bool may_stream, size_t len);
-
 /* One pass over a job; true when something moved.  Sets *status on a mismatch. */
 bool job_progress(struct engine *e, struct job *j, enum kolo_status *status);
 void job_start(struct engine *e, struct job *j);

@@ -131,8 +131,8 @@ static int keep_local(struct engine *e, const struct plan_operand *to, int ndst)
     return n;
 }
 
-int move_remote(struct engine *e, const struct job *j, const struct plan_step *s, int from_in,
-                size_t len, int *peer)
+int move_remote(struct engine *e, const struct job *j, const struct plan_step *s,
+                const struct move *m, size_t len, int *peer)
 {
     const struct plan_operand *to = &j->program->plan->operands[s->first], *from = to + s->ndst;
     const bool computes = s->nsrc > 1 || ((s->flags & PLAN_FINAL) && j->post_div > 0);
@@ -140,7 +140,7 @@ int move_remote(struct engine *e, const struct job *j, const struct plan_step *s
     for (int k = 0; k < s->ndst + s->nsrc; k++)
         any |= is_remote(e, &to[k]);
     if (!any) {
-        move_local(e, j, s, from_in, true, len);
+        move_local(e, j, m, len);
         return 0;
     }
     if (s->ndst == 1 && !computes && !(is_remote(e, to) && is_remote(e, from)))
@@ -160,9 +160,10 @@ int move_remote(struct engine *e, const struct job *j, const struct plan_step *s
         int error = fetch_tile(e, from, s->nsrc, part * j->type_bytes, peer);
         if (error)
             return error;
-        struct plan_step local = *s;
-        local.ndst = (uint16_t)keep_local(e, to, s->ndst);
-        move_local(e, j, &local, from_in, false, part);
+        struct move local = *m;
+        local.ndst = keep_local(e, to, s->ndst);
+        local.may_stream = false;
+        move_local(e, j, &local, part);
         error = store_tile(e, to, s->ndst, wanted, e->dst[0], part * j->type_bytes, peer);
         if (error)
             return error;

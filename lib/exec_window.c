@@ -10,9 +10,6 @@
 
 #include <string.h>
 
-/* Detail word of a message that tells where a rank's buffers are; data has 0. */
-enum { DETAIL_ANNOUNCE = 1 };
-
 struct announcement {
     struct window_ref in;
     struct window_ref out;
@@ -45,10 +42,10 @@ bool announce_send(struct engine *e, struct job *j)
         const int peer = (e->rank + j->announced) % e->nranks;
         if (peer != e->rank) {
             struct link *l = engine_link(e, true, peer, 0);
-            if (!link_has_room(l, sizeof(struct announcement)))
+            if (!link_has_room(l, LINK_CELLS))
                 return moved;
             memcpy(link_payload(l, sizeof a), &a, sizeof a);
-            link_commit(l, j->signature, sizeof a, DETAIL_ANNOUNCE);
+            link_commit(l, j->signature, sizeof a, CELL_ANNOUNCE);
         }
         j->announced++;
         moved = true;
@@ -165,12 +162,12 @@ bool announce_receive(struct engine *e, struct job *j, enum kolo_status *status)
             if (!link_arrived(l))
                 return moved;
             const struct link_cell *cell = link_cell_at(l);
-            if (cell->signature != j->signature || cell->detail != DETAIL_ANNOUNCE) {
+            if (cell->signature != j->signature || cell->detail != CELL_ANNOUNCE) {
                 *status = job_mismatch(e, j, l, sizeof(struct announcement));
                 return moved;
             }
             struct announcement a;
-            memcpy(&a, link_payload(l, sizeof a), sizeof a);
+            memcpy(&a, cell->payload, sizeof a);
             adopt_announcement(e, j, peer, &a);
             link_consume(l);
         }

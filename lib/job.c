@@ -40,6 +40,26 @@ static enum kolo_status ensure_pointers(struct engine *e, size_t n)
     return KOLO_OK;
 }
 
+/* 1 + the channel on which a step sends one message to every peer; 0: it does not, or there is no
+ * outbox.  Nobody is left out, so entries of the outbox are as many messages as each link has in
+ * flight, which is no less than plans are proven with. */
+static uint8_t shout_channel(const struct engine *e, const struct plan *plan,
+                             const struct plan_step *s)
+{
+    const struct plan_operand *o = &plan->operands[s->first];
+    int n = 0, channel = 0;
+    for (int k = 0; k < s->ndst; k++) {
+        if (o[k].space != PLAN_LINK)
+            continue;
+        if (n > 0 && o[k].channel != channel)
+            return 0;
+        channel = o[k].channel;
+        n++;
+    }
+    const bool is_all = n == e->nranks - 1 && n > 1;
+    return is_all && e->outboxes[channel].at ? (uint8_t)(channel + 1) : 0;
+}
+
 enum kolo_status program_compile(struct engine *e, struct plan *plan, struct program **out)
 {
     const bool is_p2p = coll_is_p2p(plan->coll);
@@ -51,7 +71,9 @@ enum kolo_status program_compile(struct engine *e, struct plan *plan, struct pro
     TRY(ensure_pointers(e, most));
     struct program *p = mem_calloc(1, sizeof *p);
     struct link **links = p ? mem_calloc((size_t)plan->noperands + 1, sizeof *links) : NULL;
-    if (!links) {
+    uint8_t *shouts = links ? mem_calloc((size_t)plan->nsteps + 1, sizeof *shouts) : NULL;
+    if (!shouts) {
+        mem_free(links);
         mem_free(p);
         return fail(KOLO_ERR_NOMEM, "out of memory for a plan of %d operands", plan->noperands);
     }
@@ -64,11 +86,13 @@ enum kolo_status program_compile(struct engine *e, struct plan *plan, struct pro
             links[k] = engine_link(e, k < s->first + s->ndst, o->peer,
                                    is_p2p ? LINK_CHANNEL_P2P : o->channel);
         }
+        shouts[i] = shout_channel(e, plan, s);
     }
     p->is_cut = plan->nranks > 1;
     p->max_span = plan->max_span;
     p->plan = plan;
     p->links = links;
+    p->shouts = shouts;
     *out = p;
     return KOLO_OK;
 }
@@ -79,6 +103,7 @@ void program_destroy(struct program *p)
         return;
     plan_destroy((struct plan *)(uintptr_t)p->plan);
     mem_free(p->links);
+    mem_free(p->shouts);
     mem_free(p);
 }
 
@@ -155,6 +180,7 @@ void job_shape(struct engine *e, struct job *j)
     j->piece = p->is_cut ? choose_piece(e, j, p) : longest > 0 ? longest : 1;
     j->rounds = longest > 0 ? (longest - 1) / j->piece + 1 : 1;
     j->tmp_stride = j->piece * j->type_bytes;
+    job_flatten(j);
 }
 
 /* A tile for each operand that may lie in another process. */
@@ -177,16 +203,44 @@ static enum kolo_status reserve_tiles(struct engine *e)
     return KOLO_OK;
 }
 
-/* Scratch and lanes for one of the programs that the job may come to run. */
+/* Lanes, lengths and offsets of a job that may come to run this plan. */
+static enum kolo_status reserve_rows(struct job *j, const struct plan *p)
+{
+    if (p->nlanes > j->lanes_room) {
+        struct lane_state *lanes = mem_resize(j->lanes, (size_t)p->nlanes, sizeof *lanes);
+        if (!lanes)
+            return fail(KOLO_ERR_NOMEM, "out of memory for %d lanes", p->nlanes);
+        j->lanes = lanes;
+        j->lanes_room = p->nlanes;
+    }
+    if (p->nsteps > j->lens_room) {
+        size_t *lens = mem_resize(j->lens, (size_t)p->nsteps, sizeof *lens);
+        if (!lens)
+            return fail(KOLO_ERR_NOMEM, "out of memory for %d steps", p->nsteps);
+        j->lens = lens;
+        j->lens_room = p->nsteps;
+    }
+    if (p->noperands > j->offsets_room) {
+        size_t *offsets = mem_resize(j->offsets, (size_t)p->noperands, sizeof *offsets);
+        if (!offsets)
+            return fail(KOLO_ERR_NOMEM, "out of memory for %d operands", p->noperands);
+        j->offsets = offsets;
+        j->offsets_room = p->noperands;
+    }
+    return KOLO_OK;
+}
+
+void job_release(struct job *j)
+{
+    mem_free(j->lanes);
+    mem_free(j->lens);
+    mem_free(j->offsets);
+}
+
+/* Scratch and rows for one of the programs that the job may come to run. */
 static enum kolo_status reserve(struct engine *e, struct job *j, struct program *p)
 {
-    if (p->plan->nlanes > j->lanes_room) {
-        struct lane_state *lanes = mem_resize(j->lanes, (size_t)p->plan->nlanes, sizeof *lanes);
-        if (!lanes)
-            return fail(KOLO_ERR_NOMEM, "out of memory for %d lanes", p->plan->nlanes);
-        j->lanes = lanes;
-        j->lanes_room = p->plan->nlanes;
-    }
+    TRY(reserve_rows(j, p->plan));
     if (p->is_cut && (size_t)p->max_span * j->type_bytes > e->slot_bytes)
         return fail(KOLO_ERR_UNSUPPORTED,
                     "plan %s sends %d chunks in a message, a slot has %zu bytes: raise "

@@ -94,10 +94,10 @@ static enum kolo_status check_boards(struct engine *e)
 }
 
 /* On a copy: the engine's own cursors stay as they are. */
-static bool is_stuck(const struct link *l, bool on_credit)
+static bool is_stuck(const struct lane_state *lane)
 {
-    struct link copy = *l;
-    return on_credit ? !link_has_room(&copy, copy.slot_bytes) : !link_arrived(&copy);
+    struct link copy = *lane->blocked;
+    return lane->wanted > 0 ? !link_has_consumed(&copy, lane->wanted) : !link_arrived(&copy);
 }
 
 /* Whether a job can only go on when `peer` does something. */
@@ -109,8 +109,7 @@ static bool job_needs(struct engine *e, struct job *j, int peer)
     }
     for (int i = 0; j->phase == JOB_RUN && i < j->nlanes; i++) {
         const struct lane_state *lane = &j->lanes[i];
-        if (!lane->is_done && lane->blocked && lane->blocked->peer == peer &&
-            is_stuck(lane->blocked, lane->blocked_on_credit))
+        if (!lane->is_done && lane->blocked && lane->blocked->peer == peer && is_stuck(lane))
             return true;
     }
     return false;
@@ -188,7 +187,7 @@ static void name_blockers(struct engine *e, const struct job *j, struct text *t)
                  (int)(lane->at - lane->begin), (unsigned long long)lane->round,
                  lane->blocked->peer,
                  e->transport->ops->peer_name(e->transport, lane->blocked->peer),
-                 lane->blocked_on_credit ? "take data" : "send");
+                 lane->wanted > 0 ? "take data" : "send");
     }
 }
 

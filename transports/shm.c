@@ -3,7 +3,8 @@
  * Each rank owns one segment (a memfd, or anonymous memory for ranks of one process) with what it
  * receives; peers map it and write into it:
  *
- *   board 4 KiB | bell | per source rank and channel: [ consumed | 16 cells | 4 slots ]
+ *   board 4 KiB | bell | per source rank and channel: [ consumed | cells | slots ]
+ *                      | per channel: outbox [ bodies | slots ], written by the owner, read by all
  *
  * Pages that are never used are never touched, so a segment costs what its links carry. */
 #include "shm_segment.h"
@@ -25,7 +26,7 @@ enum {
     SEGMENT_BELL = BOARD_BYTES,
     SEGMENT_LINKS = BOARD_BYTES + 4096,
     AREA_CELLS = 128, /* behind the line of `consumed` */
-    AREA_SLOTS = 36864,
+    AREA_SLOTS = 139264,
 };
 _Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_SLOTS, "cells end before the slots");
 
@@ -34,11 +35,30 @@ static size_t area_bytes(size_t slot_bytes)
     return AREA_SLOTS + round_up(LINK_SLOTS * slot_bytes, 4096);
 }
 
+static size_t outbox_bytes(size_t slot_bytes)
+{
+    return OUTBOX_SLOTS + round_up(LINK_SLOTS * slot_bytes, 4096);
+}
+
 bool shm_segment_bytes(int n, size_t slot_bytes, size_t *bytes)
 {
     size_t links;
     return size_mul((size_t)n * LINK_CHANNELS, area_bytes(slot_bytes), &links) &&
-           size_add(links, SEGMENT_LINKS, bytes);
+           size_add(links, SEGMENT_LINKS + LINK_CHANNELS * outbox_bytes(slot_bytes), bytes);
+}
+
+/* The outbox of a rank, behind its areas. */
+static unsigned char *outbox_of(const struct shm *s, int rank, int channel)
+{
+    return s->peers[rank].segment + SEGMENT_LINKS +
+           (size_t)s->n * LINK_CHANNELS * area_bytes(s->slot_bytes) +
+           (size_t)channel * outbox_bytes(s->slot_bytes);
+}
+
+static unsigned char *shm_outbox(struct transport *t, int channel)
+{
+    const struct shm *s = (const struct shm *)t;
+    return outbox_of(s, s->rank, channel);
 }
 
 void link_ring(_Atomic uint32_t *bell)
@@ -59,6 +79,7 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
     *out = (struct link){
         .cells = area + AREA_CELLS,
         .slots = area + AREA_SLOTS,
+        .outbox = is_producer ? NULL : outbox_of(s, peer, channel),
         .consumed = (_Atomic uint64_t *)(void *)area,
         .bell = t->ops->bell(t, peer),
         .slot_bytes = s->slot_bytes,
@@ -186,6 +207,7 @@ const struct transport_ops shm_ops = {
     .size = sizeof(struct transport_ops),
     .name = "shm",
     .link = shm_link,
+    .outbox = shm_outbox,
     .board = shm_board,
     .bell = shm_bell,
     .is_alive = shm_is_alive,

@@ -7,13 +7,17 @@
  * sides can load and store, and the engine does all the rest with the inline functions below.  A
  * *message* transport keeps a copy of the ring on each side and makes the counters true.
  *
- *   a message:  cell  [ seq | signature | bytes | detail | payload up to 48 B ]     one cache line
- *                     [ payload up to CELL_PAYLOAD: from the second line on ]
- *               slot  [ payload above CELL_PAYLOAD ]        slot p mod LINK_SLOTS, told by cell p
+ *   message p:  cell p mod LINK_CELLS  [ seq | signature | bytes | detail | up to CELL_INLINE ]
+ *                                      [ or, from its second line on, up to CELL_BYTES        ]
+ *               slot p mod LINK_SLOTS  [ what is larger, told by cell p ]
  *
  * Invariants, with p = messages sent and c = messages received on a link, both 64-bit, never reset:
  *   c <= p <= c + LINK_CELLS, and a message that uses a slot is sent only when p < c + LINK_SLOTS.
  *   cell p mod LINK_CELLS holds seq == (uint32_t)(p + 1) once message p is complete.
+ *
+ * What a rank tells all its peers on a channel it may write once, into its *outbox*: OUTBOX_BODIES
+ * bodies of up to BODY_BYTES, and slots again; the cells tell the index.  Of such messages as
+ * many may be in flight on each link as there are entries.
  */
 #ifndef TRANSPORT_H
 #define TRANSPORT_H
@@ -23,11 +27,15 @@
 #include <stdatomic.h>
 
 enum {
-    LINK_CELLS = 16,     /* messages in flight on a link that fit into cells */
-    LINK_SLOTS = 4,      /* messages in flight that need a slot; also what plans are proven with */
-    CELL_INLINE = 48,    /* payload that travels in the same cache line as the counter */
-    CELL_PAYLOAD = 2048, /* payload that a cell holds */
-    CELL_STRIDE = 64 + CELL_PAYLOAD,
+    LINK_CELLS = 64,   /* messages in flight that fit into cells: how far a root runs ahead */
+    LINK_SLOTS = 4,    /* messages in flight that need a slot; also what plans are proven with */
+    CELL_INLINE = 48,  /* payload that travels in the same cache line as the counter */
+    CELL_BYTES = 2048, /* payload that lies behind it: prefetched along with the next cells */
+    CELL_STRIDE = 64 + CELL_BYTES,
+    OUTBOX_BODIES = 16,
+    BODY_BYTES = 16384,
+    BODY_STRIDE = BODY_BYTES + 192, /* no power of two: first lines fall into different sets */
+    OUTBOX_SLOTS = (OUTBOX_BODIES * BODY_STRIDE + 4095) / 4096 * 4096,
     LINK_CHANNELS = 5, /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
     LINK_CHANNEL_P2P = 4,
     BOARD_BYTES = 4096, /* per rank, written by it, readable by all peers: the engine's */
@@ -39,10 +47,18 @@ struct link_cell {
     _Atomic uint32_t seq;
     uint32_t signature; /* of the operation, compared by the consumer */
     uint32_t bytes;     /* of payload */
-    uint32_t detail;    /* for the engine: what a bare message means */
+    uint32_t detail;    /* enum cell_detail; CELL_SHARED: the outbox index in the upper bytes */
     unsigned char payload[CELL_INLINE];
 };
-_Static_assert(sizeof(struct link_cell) == 64, "a cell head is one cache line");
+_Static_assert(sizeof(struct link_cell) == 64, "a cell is one cache line");
+
+enum cell_detail {
+    CELL_DATA,
+    CELL_ANNOUNCE,      /* where the sender's buffers are (exec_window.c) */
+    CELL_SHARED,        /* data, of which the payload lies in the sender's outbox */
+    CELL_KIND = 0xff,   /* mask of the above */
+    CELL_INDEX_BIT = 8, /* the index starts there */
+};
 
 struct transport;
 
@@ -50,10 +66,12 @@ struct transport;
 struct link {
     unsigned char *cells;
     unsigned char *slots;
-    _Atomic uint64_t *consumed; /* stored by the consumer, loaded by the producer */
-    _Atomic uint32_t *bell;     /* the other end's doorbell: 1 while it sleeps */
-    uint64_t count;             /* messages sent (producer) or received (consumer) by this end */
-    uint64_t credit;            /* producer: last value seen in *consumed */
+    const unsigned char *outbox; /* consumer: the sender's, of this channel; NULL: it has none */
+    _Atomic uint64_t *consumed;  /* stored by the consumer, loaded by the producer */
+    _Atomic uint32_t *bell;      /* the other end's doorbell: 1 while it sleeps */
+    uint64_t count;              /* messages sent (producer) or received (consumer) by this end */
+    uint64_t credit;             /* producer: last value seen in *consumed */
+    uint64_t hold;               /* producer: it sends nothing before *consumed has come to this */
     size_t slot_bytes;
     struct transport *transport;
     int peer;
@@ -80,6 +98,8 @@ struct transport_ops {
     const char *name;
     /* Fill in the end that sends to, or receives from, `peer` on `channel`. */
     void (*link)(struct transport *t, int peer, int channel, bool is_producer, struct link *out);
+    /* The own outbox of a channel; NULL: there is none. */
+    unsigned char *(*outbox)(struct transport *t, int channel);
     /* The board of a rank (own: writable), BOARD_BYTES, or NULL when peer is not served. */
     void *(*board)(struct transport *t, int rank);
     /* The doorbell of a rank: own to sleep on, a peer's to ring. */
@@ -112,30 +132,79 @@ struct transport {
 
 static inline struct link_cell *link_cell_at(const struct link *l)
 {
-    return (struct link_cell *)(l->cells + (l->count & (LINK_CELLS - 1)) * (size_t)CELL_STRIDE);
+    return (struct link_cell *)(void *)(l->cells + (l->count & (LINK_CELLS - 1)) * CELL_STRIDE);
 }
 
-/* Where the payload of the next message of `bytes` is written (producer) or stands (consumer). */
+/* Producer: where the payload of the next message of `bytes` is written. */
 static inline unsigned char *link_payload(const struct link *l, size_t bytes)
 {
-    struct link_cell *cell = link_cell_at(l);
     if (bytes <= CELL_INLINE)
-        return cell->payload;
-    if (bytes <= CELL_PAYLOAD)
-        return (unsigned char *)cell + 64;
+        return link_cell_at(l)->payload;
+    if (bytes <= CELL_BYTES)
+        return (unsigned char *)link_cell_at(l) + 64;
     return l->slots + (l->count & (LINK_SLOTS - 1)) * l->slot_bytes;
 }
 
-/* Producer: room for one more message of `bytes`? */
-static inline bool link_has_room(struct link *l, size_t bytes)
+/* Where entry `index` of an outbox lies; inside it whatever the index. */
+static inline size_t outbox_at(uint64_t index, size_t bytes, size_t slot_bytes)
 {
-    const uint64_t depth = bytes > CELL_PAYLOAD ? LINK_SLOTS : LINK_CELLS;
-    if (LIKELY(l->count - l->credit < depth))
+    return bytes <= BODY_BYTES ? (index & (OUTBOX_BODIES - 1)) * BODY_STRIDE
+                               : OUTBOX_SLOTS + (index & (LINK_SLOTS - 1)) * slot_bytes;
+}
+
+/* Consumer: where the payload of the message that has arrived stands. */
+static inline const unsigned char *link_arrival(const struct link *l, size_t bytes)
+{
+    if (bytes > CELL_INLINE) {
+        const uint32_t detail = link_cell_at(l)->detail;
+        if ((detail & CELL_KIND) == CELL_SHARED && l->outbox)
+            return l->outbox + outbox_at(detail >> CELL_INDEX_BIT, bytes, l->slot_bytes);
+    }
+    return link_payload(l, bytes);
+}
+
+/* Producer: has the consumer taken `wanted` messages? */
+static inline bool link_has_consumed(struct link *l, uint64_t wanted)
+{
+    if (LIKELY(l->credit >= wanted))
         return true;
     /* Acquire: pairs with the release store in link_consume.  The consumer has read the payloads
      * that this side is about to overwrite. */
     l->credit = atomic_load_explicit(l->consumed, memory_order_acquire);
-    return l->count - l->credit < depth;
+    return l->credit >= wanted;
+}
+
+/* Producer: it was refused room in a ring of `depth`: nothing more before half of the ring is free
+ * (but always for as many messages as plans are proven with).  Where ranks share a CPU, each then
+ * runs for many messages rather than for one. */
+static inline void link_hold(struct link *l, uint64_t depth)
+{
+    const uint64_t most = depth / 2 > LINK_SLOTS ? depth / 2 : LINK_SLOTS;
+    const uint64_t hold = l->count + 1 > most ? l->count + 1 - most : 0;
+    l->hold = hold > l->hold ? hold : l->hold;
+}
+
+/* Producer: room for one more message, of which `depth` may be in flight? */
+static inline bool link_has_room(struct link *l, uint64_t depth)
+{
+    if (LIKELY(l->credit >= l->hold && l->count - l->credit < depth))
+        return true;
+    l->credit = atomic_load_explicit(l->consumed, memory_order_acquire); /* as above */
+    if (l->credit >= l->hold && l->count - l->credit < depth)
+        return true;
+    link_hold(l, depth);
+    return false;
+}
+
+/* How many messages of `bytes` may be in flight. */
+static inline uint64_t link_depth(size_t bytes)
+{
+    return bytes <= CELL_BYTES ? LINK_CELLS : LINK_SLOTS;
+}
+
+static inline uint64_t outbox_depth(size_t bytes)
+{
+    return bytes <= BODY_BYTES ? OUTBOX_BODIES : LINK_SLOTS;
 }
 
 /* Consumer: has the next message arrived? */

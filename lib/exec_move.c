@@ -1,0 +1,276 @@
+/* exec_move.c - the data of a step: where its chunks lie, how long they are, and the arithmetic.
+ *
+ *   step_move -> resolve: pointers -> move_local, or move_remote for memory of other processes
+ *
+ * The lengths and places of a job that runs in one round depend on its shape alone: job_flatten
+ * writes them down once. */
+#include "engine.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- chunks ---- */
+
+static inline size_t chunk_len(const struct layout *l, int c)
+{
+    if (l->counts)
+        return l->counts[c];
+    const size_t at = (size_t)c * l->block;
+    return at >= l->total ? 0 : l->total - at < l->block ? l->total - at : l->block;
+}
+
+static inline size_t chunk_at(const struct layout *l, int c)
+{
+    return l->counts ? l->displs[c] : (size_t)c * l->block;
+}
+
+/* Elements of chunk c that belong to the round that starts at element `from` of each chunk. */
+static inline size_t piece_len(const struct job *j, const struct layout *l, int c, size_t from)
+{
+    const size_t len = chunk_len(l, c);
+    return len <= from ? 0 : len - from < j->piece ? len - from : j->piece;
+}
+
+static inline const struct layout *step_layout(const struct job *j, const struct plan_step *s)
+{
+    return &j->layout[s->of_space == PLAN_OUT];
+}
+
+size_t step_whole_len(const struct job *j, const struct plan_step *s)
+{
+    return chunk_len(step_layout(j, s), s->of.chunk);
+}
+
+size_t step_len(const struct job *j, const struct plan_step *s, size_t from)
+{
+    const struct layout *l = step_layout(j, s);
+    if (s->of.count == 1)
+        return piece_len(j, l, s->of.chunk, from);
+    const int n = j->program->plan->nchunks[s->of_space];
+    size_t len = 0;
+    for (int i = 0; i < s->of.count; i++)
+        len += piece_len(j, l, plan_span_at(&s->of, s->of.chunk, i, n), from);
+    return len;
+}
+
+/* Start of the buffer that an operand which is not a link lies in. */
+static inline unsigned char *operand_base(const struct engine *e, const struct job *j,
+                                          const struct plan_operand *o)
+{
+    switch (o->space) {
+    case PLAN_IN:
+    case PLAN_OUT:
+        return j->base[o->space];
+    case PLAN_TMP:
+        return e->tmp;
+    case PLAN_PEER_IN:
+        return e->peer_in[o->peer];
+    default:
+        return e->peer_out[o->peer];
+    }
+}
+
+/* Bytes from there to `chunk`, in the round that starts at element `from` of each chunk. */
+static inline size_t operand_offset(const struct job *j, const struct plan_operand *o, int chunk,
+                                    size_t from)
+{
+    if (o->space == PLAN_TMP)
+        return (size_t)chunk * j->tmp_stride;
+    const bool is_out = o->space == PLAN_OUT || o->space == PLAN_PEER_OUT;
+    return (chunk_at(&j->layout[is_out], chunk) + from) * j->type_bytes;
+}
+
+/* Number of chunks in the row that an operand indexes (peers have the same rows). */
+static inline int operand_row(const struct plan *p, const struct plan_operand *o)
+{
+    const int n = p->nchunks[o->space == PLAN_PEER_IN    ? PLAN_IN
+                             : o->space == PLAN_PEER_OUT ? PLAN_OUT
+                                                         : o->space];
+    return n > 0 ? n : INT32_MAX;
+}
+
+/* A span that is one stretch of memory for every operand: all of the chunks, in one round, without
+ * wrapping around. */
+static bool is_contiguous(const struct plan *p, const struct job *j, const struct plan_step *s)
+{
+    if (s->of.count <= 1)
+        return true;
+    if (s->of.run != s->of.count || j->rounds != 1 || j->is_v ||
+        s->of.chunk + s->of.count > p->nchunks[s->of_space])
+        return false;
+    const struct plan_operand *o = &p->operands[s->first];
+    for (int i = 0; i < s->ndst + s->nsrc; i++)
+        if (o[i].space != PLAN_LINK && o[i].chunk + s->of.count > operand_row(p, &o[i]))
+            return false;
+    return true;
+}
+
+void job_flatten(struct job *j)
+{
+    const struct plan *p = j->program->plan;
+    j->is_flat = j->rounds == 1 && !j->is_v;
+    for (int i = 0; i < p->nsteps && j->is_flat; i++)
+        j->is_flat = is_contiguous(p, j, &p->steps[i]);
+    if (!j->is_flat)
+        return;
+    for (int i = 0; i < p->nsteps; i++) {
+        const struct plan_step *s = &p->steps[i];
+        j->lens[i] = s->of.count > 0 ? step_len(j, s, 0) : 0;
+        for (uint32_t k = s->first; k < s->first + s->ndst + s->nsrc; k++)
+            if (p->operands[k].space != PLAN_LINK && s->of.count > 0)
+                j->offsets[k] = operand_offset(j, &p->operands[k], p->operands[k].chunk, 0);
+    }
+}
+
+/* ---- the move ---- */
+
+/* The scaled contribution of a pre-multiplied sum, rounded to its type as it travels to the
+ * peers, so that the result does not depend on who adds it up: tile by tile, then as any other
+ * source. */
+static void move_scaled(struct engine *e, const struct job *j, struct reduce_args *args,
+                        int from_in)
+{
+    enum { TILE = 4096 };
+    unsigned char tile[TILE] __attribute__((aligned(64)));
+    void *const to_tile[1] = {tile};
+    const size_t step = TILE / j->type_bytes, count = args->count;
+    for (size_t at = 0; at < count; at += step) {
+        const size_t len = count - at < step ? count - at : step;
+        const struct reduce_args scale = {.dst = to_tile,
+                                          .src = &e->src[from_in],
+                                          .ndst = 1,
+                                          .nsrc = 1,
+                                          .count = len,
+                                          .pre = j->pre,
+                                          .pre_mask = 1};
+        j->reduce(&scale);
+        const void *const own = e->src[from_in];
+        e->src[from_in] = tile;
+        args->count = len;
+        j->reduce(args);
+        e->src[from_in] = own;
+        for (int k = 0; k < args->nsrc; k++)
+            e->src[k] = (const char *)e->src[k] + len * j->type_bytes;
+        for (int k = 0; k < args->ndst; k++)
+            e->dst[k] = (char *)e->dst[k] + len * j->type_bytes;
+    }
+}
+
+void move_local(struct engine *e, const struct job *j, const struct move *m, size_t len)
+{
+    const bool is_avg = m->is_final && j->post_div > 0;
+    struct reduce_args args = {
+        .dst = e->dst,
+        .src = e->src,
+        .ndst = m->ndst,
+        .nsrc = m->nsrc,
+        .count = len,
+        .stream = j->stream && m->may_stream,
+    };
+    if (UNLIKELY(j->pre && m->from_in >= 0)) {
+        move_scaled(e, j, &args, m->from_in);
+        return;
+    }
+    if (m->nsrc == 1 && !is_avg) {
+        args.count = len * j->type_bytes;
+        if (m->ndst > 1 || e->dst[0] != e->src[0]) /* in place there is nothing to copy */
+            e->reduce->copy(&args);
+        return;
+    }
+    args.post_div = is_avg ? j->post_div : 0;
+    j->reduce(&args);
+}
+
+/* Where the parts of a step's message lie. */
+struct message {
+    size_t bytes;          /* of the whole message */
+    size_t packed;         /* bytes before this part */
+    unsigned char *shared; /* written once for all link destinations; NULL: to each by itself */
+};
+
+/* Fill in the pointers for the i-th chunk of the step's span (or all of it, with i == 0), in the
+ * round that starts at `from`. */
+static void resolve(struct engine *e, const struct job *j, const struct plan_step *s, int i,
+                    size_t from, const struct message *msg, struct move *m)
+{
+    const struct plan *p = j->program->plan;
+    const struct plan_operand *o = &p->operands[s->first];
+    struct link *const *links = &j->program->links[s->first];
+    const size_t *flat = j->is_flat ? &j->offsets[s->first] : NULL;
+    const int n = s->ndst + s->nsrc;
+    bool to_shared = msg->shared != NULL;
+    *m = (struct move){.from_in = -1, .may_stream = true, .is_final = s->flags & PLAN_FINAL};
+    for (int k = 0; k < n; k++) {
+        const bool is_dst = k < s->ndst;
+        unsigned char *at;
+        if (links[k] && !is_dst) {
+            at = (unsigned char *)(uintptr_t)link_arrival(links[k], msg->bytes) + msg->packed;
+        } else if (links[k]) {
+            m->may_stream = false;
+            if (msg->shared && !to_shared)
+                continue;
+            at = (to_shared ? msg->shared : link_payload(links[k], msg->bytes)) + msg->packed;
+            to_shared = false;
+        } else if (flat) {
+            at = operand_base(e, j, &o[k]) + flat[k];
+        } else {
+            const int c =
+                i == 0 ? o[k].chunk : plan_span_at(&s->of, o[k].chunk, i, operand_row(p, &o[k]));
+            at = operand_base(e, j, &o[k]) + operand_offset(j, &o[k], c, from);
+        }
+        if (is_dst) {
+            m->may_stream &= o[k].space != PLAN_TMP;
+            e->dst[m->ndst++] = at;
+        } else {
+            if (o[k].space == PLAN_IN)
+                m->from_in = m->nsrc;
+            e->src[m->nsrc++] = at;
+        }
+    }
+}
+
+/* false: a peer's memory could not be reached; *status says so. */
+static bool run(struct engine *e, const struct job *j, const struct plan_step *s,
+                const struct move *m, size_t len, enum kolo_status *status)
+{
+    if (LIKELY(!j->has_remote)) {
+        move_local(e, j, m, len);
+        return true;
+    }
+    int peer;
+    const int error = move_remote(e, j, s, m, len, &peer);
+    if (LIKELY(error == 0))
+        return true;
+    if (error == ECANCELED) { /* here or at the owner the operation has failed already */
+        *status = check_failed(e);
+        if (*status != KOLO_OK)
+            return false;
+    }
+    fail(KOLO_ERR_PEER_LOST, "rank %d cannot reach the memory of rank %d (%s): %s", e->rank, peer,
+         e->transport->ops->peer_name(e->transport, peer), strerror(error));
+    *status = engine_break(e, KOLO_ERR_PEER_LOST);
+    return false;
+}
+
+bool step_move(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
+               size_t len, unsigned char *shared, enum kolo_status *status)
+{
+    struct message msg = {len * j->type_bytes, 0, shared};
+    struct move m;
+    if (LIKELY(j->is_flat) || is_contiguous(j->program->plan, j, s)) {
+        resolve(e, j, s, 0, from, &msg, &m);
+        return run(e, j, s, &m, len, status);
+    }
+    const struct layout *l = step_layout(j, s);
+    const int n = j->program->plan->nchunks[s->of_space];
+    for (int i = 0; i < s->of.count; i++) {
+        const size_t part = piece_len(j, l, plan_span_at(&s->of, s->of.chunk, i, n), from);
+        if (part == 0)
+            continue;
+        resolve(e, j, s, i, from, &msg, &m);
+        if (!run(e, j, s, &m, part, status))
+            return false;
+        msg.packed += part * j->type_bytes;
+    }
+    return true;
+}
