@@ -2,7 +2,7 @@
  * From here: api_check.c (what can be wrong), operation.c (binding to a plan), exec.c (running). */
 #include "api.h"
 
-static enum kolo_status enter(struct request *q)
+static enum kolo_status check_and_launch(struct request *q)
 {
     const enum kolo_status status = request_check(q);
     if (UNLIKELY(status != KOLO_OK)) {
@@ -11,6 +11,17 @@ static enum kolo_status enter(struct request *q)
         return group_fail(status);
     }
     return request_launch(q);
+}
+
+/* A blocking call that equals the last one of its collective has been checked and bound. */
+static inline enum kolo_status enter(struct request *q)
+{
+    if (q->comm && !q->stream && !group_is_open()) {
+        struct operation *op = q->comm->blocking[q->call.coll];
+        if (LIKELY(operation_repeats(op, &q->call, q->send, q->recv)))
+            return operation_repeat(op, q->send, q->recv);
+    }
+    return check_and_launch(q);
 }
 
 enum kolo_status kolo_all_reduce(const void *send, void *recv, size_t count, int type, int op,

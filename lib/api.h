@@ -16,6 +16,8 @@ struct request {
 
 /* Check everything that can be checked here; a status of the call group with its text. */
 enum kolo_status request_check(struct request *q);
+/* What of a checked call need not be checked again when it is repeated; not for v-variants. */
+void request_extents(const struct request *q, struct operation *op);
 /* The call is right: run it, queue it, or add it to the thread's open group. */
 enum kolo_status request_launch(const struct request *q);
 

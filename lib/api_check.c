@@ -111,6 +111,16 @@ static enum kolo_status check_buffers(const struct request *q)
                          is_in_place);
 }
 
+void request_extents(const struct request *q, struct operation *op)
+{
+    const struct shape s = shape_of(q);
+    const size_t block = q->call.count * kolo_type_size(q->call.type);
+    op->has_recv = q->recv != NULL;
+    op->send_extent = s.send_blocks * block;
+    op->recv_extent = s.recv_blocks * block;
+    op->in_place = (s.in_place_send - s.in_place_recv) * block;
+}
+
 /* ---- v-variants ---- */
 
 /* Sum of counts, and the end of the farthest block, in bytes. */

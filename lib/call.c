@@ -47,8 +47,7 @@ void call_text(const struct call *c, uint64_t seq, char *out, size_t size)
     text_add(&t, ") as operation %" PRIu64, seq);
 }
 
-/* Any change of any field changes the result with probability 1 - 2^-32. */
-uint32_t call_signature(const struct call *c, uint64_t seq)
+uint64_t call_hash(const struct call *c)
 {
     const bool is_p2p = coll_is_p2p(c->coll);
     const unsigned kind = is_p2p ? KOLO_COLL_SEND : c->coll;
@@ -57,9 +56,7 @@ uint32_t call_signature(const struct call *c, uint64_t seq)
                  (is_p2p ? 0 : (uint64_t)(unsigned)c->root << 32);
     h = (h ^ (h >> 29)) * 0xbf58476d1ce4e5b9u;
     h ^= (shares_count ? c->count + 1 : 0) * 0x9e3779b97f4a7c15u;
-    h = (h ^ (h >> 32)) * 0x94d049bb133111ebu;
-    h ^= (seq + 1) * 0xd6e8feb86659fd93u;
-    return (uint32_t)(h ^ (h >> 32));
+    return (h ^ (h >> 32)) * 0x94d049bb133111ebu;
 }
 
 bool call_matches(const struct call *a, const struct call *b)

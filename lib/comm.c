@@ -193,8 +193,7 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
     for (char *at = comm->name; *at; at++)
         if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
             *at = '_'; /* a label in metrics */
-    if ((file && *file && !(comm->plan_file = mem_strdup(file))) ||
-        operation_take(comm, &comm->inline_op) != KOLO_OK) {
+    if (file && *file && !(comm->plan_file = mem_strdup(file))) {
         kolo_comm_destroy(comm);
         return fail(KOLO_ERR_NOMEM, "out of memory for a communicator");
     }
@@ -422,8 +421,9 @@ void kolo_comm_destroy(struct kolo_comm *comm)
         worker_destroy(comm->worker); /* a child has no such thread */
     comm_programs_destroy(comm);
     engine_destroy(comm->engine, is_child);
-    if (comm->inline_op)
-        operation_give(comm->inline_op);
+    for (int c = 0; c < KOLO_NCOLLS; c++)
+        if (comm->blocking[c])
+            operation_give(comm->blocking[c]);
     while (comm->spare) {
         struct operation *op = comm->spare;
         comm->spare = op->next;

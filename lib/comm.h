@@ -28,6 +28,12 @@ struct operation {
     struct program *bound_program;
     struct program *bound_fallback;
     bool bound_refuses_in_place;
+    /* Buffers that need no check when the call is repeated: extents in bytes on this rank, whether
+     * there was a recv, and recv - send when in place. */
+    bool may_repeat;
+    bool has_recv;
+    size_t send_extent, recv_extent;
+    uintptr_t in_place;
     struct kolo_stream *stream;
     struct operation *next; /* of one communicator's batch; or in the free list */
 };
@@ -71,9 +77,10 @@ struct kolo_comm {
     struct custom_op *custom;
     int ncustom;
     struct registration *registered;
-    struct operation *inline_op; /* for blocking calls: no lock */
-    pthread_mutex_t lock;        /* guards spare */
-    struct operation *spare;     /* free list for operations on streams and in groups */
+    struct operation
+        *blocking[KOLO_NCOLLS]; /* for blocking calls, without a lock; made on demand */
+    pthread_mutex_t lock;       /* guards spare */
+    struct operation *spare;    /* free list for operations on streams and in groups */
 };
 
 /* Take an operation for a call that is not blocking; give it back. */
@@ -81,10 +88,21 @@ enum kolo_status operation_take(struct kolo_comm *comm, struct operation **out);
 void operation_give(struct operation *op);
 void operations_give(struct operation *batch); /* linked by `next`; takes NULL */
 
+/* Whether a blocking call is the one that was bound last, on buffers as good as those. */
+static inline bool operation_repeats(const struct operation *op, const struct call *c,
+                                     const void *send, const void *recv)
+{
+    const uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
+    return op && op->may_repeat && op->bound.count == c->count && op->bound.type == c->type &&
+           op->bound.op == c->op && op->bound.root == c->root && (s || op->send_extent == 0) &&
+           (r != 0) == op->has_recv &&
+           (r - s == op->in_place || s + op->send_extent <= r || r + op->recv_extent <= s);
+}
+/* Run it again. */
+enum kolo_status operation_repeat(struct operation *op, const void *send, void *recv);
+
 /* Bind (program, job) in the thread that drives the engine. */
 enum kolo_status operation_bind(struct operation *op);
-/* In order behind what the worker has, on the calling thread. */
-enum kolo_status comm_run(struct operation *op);
 /* On the worker: the batch is linked by `next`; operations are given back when done. */
 enum kolo_status comm_submit(struct operation *batch);
 /* Bind a batch of one communicator.  Other ranks may have started theirs, and nothing short of

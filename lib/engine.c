@@ -164,30 +164,24 @@ void engine_abort(struct engine *e)
 
 /* ---- runs ---- */
 
-void job_record(struct engine *e, const struct job *j, enum record_kind kind,
-                enum kolo_status status)
+void job_end(struct engine *e, const struct job *j, bool has_waited, enum kolo_status status)
 {
-    *record_add(&e->record) = (struct record_event){
-        .ticks = record_ticks(),
-        .bytes = job_bytes(j),
-        .seq = (uint32_t)j->seq,
-        .root = j->call.root,
-        .kind = (uint8_t)kind,
-        .coll = (uint8_t)j->call.coll,
-        .type = (uint8_t)j->call.type,
-        .op = (uint8_t)j->call.op,
-        .status = status,
-    };
+    if (status != KOLO_OK) {
+        record_end(&e->record, j->recorded, RECORD_FAILED, status);
+        return;
+    }
+    uint64_t took = 0;
+    if (has_waited)
+        took = record_ticks() - e->record.events[j->recorded % RECORD_EVENTS].ticks;
+    record_end(&e->record, j->recorded, RECORD_DONE, took < INT32_MAX ? (int32_t)took : INT32_MAX);
 }
 
-enum kolo_status engine_run_job(struct engine *e, struct job *j)
+/* The rest of a job that could not run to its end at once. */
+static enum kolo_status run_on(struct engine *e, struct job *j, enum kolo_status status)
 {
-    TRY(engine_status(e));
     const bool is_p2p = coll_is_p2p(j->call.coll);
-    j->next = NULL;
-    struct engine_run run = {e, is_p2p ? NULL : j, is_p2p ? j : NULL, KOLO_OK};
+    struct engine_run run = {e, is_p2p ? NULL : j, is_p2p ? j : NULL, status};
     struct wait w = {0};
-    job_start(e, j);
     while (j->phase != JOB_DONE && run.status == KOLO_OK) {
         if (job_progress(e, j, &run.status))
             wait_reset(&w, e);
@@ -196,10 +190,25 @@ enum kolo_status engine_run_job(struct engine *e, struct job *j)
     }
     if (w.is_armed)
         wait_disarm(&w, e);
-    job_record(e, j, run.status == KOLO_OK ? RECORD_END : RECORD_FAIL, run.status);
+    job_end(e, j, true, run.status);
     if (UNLIKELY(run.status != KOLO_OK) && e->has_remote)
         remote_drain(e);
     return run.status;
+}
+
+enum kolo_status engine_run_job(struct engine *e, struct job *j)
+{
+    enum kolo_status status = engine_status(e);
+    if (UNLIKELY(status != KOLO_OK))
+        return status;
+    j->next = NULL;
+    job_start(e, j);
+    if (j->phase != JOB_DONE)
+        job_progress(e, j, &status);
+    if (j->phase != JOB_DONE)
+        return run_on(e, j, status);
+    job_end(e, j, false, KOLO_OK);
+    return KOLO_OK;
 }
 
 static struct link *p2p_link(struct engine *e, const struct job *j)
@@ -218,7 +227,7 @@ static bool p2p_progress(struct engine *e, struct engine_run *run, uint64_t pass
         if (l->pass != pass) {
             moved |= job_progress(e, j, &run->status);
             if (j->phase == JOB_DONE) {
-                job_record(e, j, RECORD_END, KOLO_OK);
+                job_end(e, j, true, KOLO_OK);
                 *at = j->next;
                 moved = true;
                 continue;
@@ -235,7 +244,7 @@ static bool collectives_progress(struct engine *e, struct engine_run *run)
     struct job *j = run->collectives;
     bool moved = job_progress(e, j, &run->status);
     while (run->status == KOLO_OK && j && j->phase == JOB_DONE) {
-        job_record(e, j, RECORD_END, KOLO_OK);
+        job_end(e, j, true, KOLO_OK);
         run->collectives = j = j->next;
         if (j)
             job_start(e, j);

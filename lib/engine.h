@@ -46,6 +46,30 @@ struct lane_state {
     uint64_t wanted;            /* messages that its consumer must have taken; 0: one to arrive */
 };
 
+/* The pointers of a move stand in e->dst and e->src. */
+struct move {
+    int ndst;
+    int nsrc;
+    int from_in;     /* the source that is this rank's own input; -1: none */
+    bool may_stream; /* all destinations are user buffers */
+    bool is_final;   /* the result is the complete reduction */
+};
+
+/* What a step comes to for the shape of its job, whatever the addresses. */
+struct ready_step {
+    size_t len;     /* elements of its stretch, of all rounds */
+    size_t most;    /* ... of which so many in a round */
+    bool is_simple; /* one stretch of memory for each operand; else only this is set */
+    struct move move;
+};
+
+/* Where an operand that is not a link starts: *base + offset + element * per_element. */
+struct ready_operand {
+    unsigned char **base;
+    size_t offset;
+    size_t per_element; /* bytes; 0 for scratch, which holds one round */
+};
+
 /* How private buffers travelled, see exec_choice.c. */
 enum way_kind { WAY_NONE, WAY_STAGED, WAY_REMOTE };
 enum { WAY_CLASSES = 20 }; /* octaves of bytes, from 16 KiB on */
@@ -101,12 +125,13 @@ struct job {
     size_t piece;      /* elements of a chunk per round */
     size_t tmp_stride; /* bytes between chunks of scratch */
     uint64_t rounds;
-    bool is_flat;    /* one round of stretches of memory: what follows is filled in */
-    size_t *lens;    /* per step: elements */
-    size_t *offsets; /* per operand that is not a link: bytes from the start of its buffer */
-    int lens_room, offsets_room;
+    struct ready_step *ready;             /* per step of the plan */
+    struct ready_operand *ready_operands; /* per operand */
+    int ready_room, ready_operands_room;
+    uint64_t hash; /* call_hash of the call */
     uint32_t signature;
     uint64_t seq;
+    uint64_t recorded; /* number of its event in the recorder */
     uint64_t began_ns; /* first look at the clock while it waited; 0: not yet */
     reduce_fn reduce;
     double post_div;
@@ -163,9 +188,9 @@ struct engine {
     /* scratch of the running step: pointers of its operands; nranks + 2 each */
     void **dst;
     const void **src;
-    size_t pointers; /* room in dst and src */
-    void **peer_in;  /* windows of the running job, by rank */
-    void **peer_out;
+    size_t pointers;         /* room in dst and src */
+    unsigned char **peer_in; /* windows of the running job, by rank */
+    unsigned char **peer_out;
     bool *in_is_remote; /* their addresses are of the peer's process */
     bool *out_is_remote;
     void **remote_at;      /* operands of a move by tiles; like dst and src together */
@@ -266,7 +291,14 @@ static inline void wait_reset(struct wait *w, struct engine *e)
 
 /* Piece size, rounds and scratch of the program that the job runs now. */
 void job_shape(struct engine *e, struct job *j);
-uint32_t call_signature(const struct call *c, uint64_t seq);
+/* What a call contributes to its signature; and the signature: any change of any field changes it
+ * with probability 1 - 2^-32. */
+uint64_t call_hash(const struct call *c);
+static inline uint32_t call_signature(uint64_t hash, uint64_t seq)
+{
+    const uint64_t h = hash ^ (seq + 1) * 0xd6e8feb86659fd93u;
+    return (uint32_t)(h ^ (h >> 32));
+}
 /* Whether two ranks' calls of one sequence number are the same operation. */
 bool call_matches(const struct call *a, const struct call *b);
 /* The call that a board shows for a sequence number; false when it shows none (not yet, or no
@@ -274,27 +306,18 @@ bool call_matches(const struct call *a, const struct call *b);
 bool board_find(const struct board *b, uint64_t seq, struct call *out);
 void board_publish(struct board *b, uint64_t seq, const struct call *c);
 
-/* The pointers of a move stand in e->dst and e->src. */
-struct move {
-    int ndst;
-    int nsrc;
-    int from_in;     /* the source that is this rank's own input; -1: none */
-    bool may_stream; /* all destinations are user buffers */
-    bool is_final;   /* the result is the complete reduction */
-};
-
-/* exec_move.c: elements of a step in the round that starts at element `from` of each chunk, and of
- * the whole of its one chunk. */
+/* exec_move.c: elements of a step that is not simple, in the round that starts at element `from` of
+ * each chunk. */
 size_t step_len(const struct job *j, const struct plan_step *s, size_t from);
-size_t step_whole_len(const struct job *j, const struct plan_step *s);
 /* Move the data of a step whose links are ready.  shared: where its message is written once for all
  * peers; NULL: to each.  false: a peer's memory could not be reached, *status says so. */
-bool step_move(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
-               size_t len, unsigned char *shared, enum kolo_status *status);
+bool step_move(struct engine *e, struct job *j, const struct plan_step *s,
+               const struct ready_step *r, size_t from, size_t len, unsigned char *shared,
+               enum kolo_status *status);
 /* The arithmetic of a move of `len` elements; the pointers may be moved on. */
 void move_local(struct engine *e, const struct job *j, const struct move *m, size_t len);
-/* Lengths and offsets of a job that has been shaped. */
-void job_flatten(struct job *j);
+/* Fill in ready and ready_operands of a job whose layouts and piece are set. */
+void job_make_ready(struct engine *e, struct job *j);
 
 /* exec_remote.c: a move of which some pointers are addresses of other processes; 0 or an errno with
  * *peer. */
@@ -306,9 +329,8 @@ static inline size_t job_bytes(const struct job *j)
     return j->in_bytes > j->out_bytes ? j->in_bytes : j->out_bytes;
 }
 
-/* Write an event of the job into the flight recorder. */
-void job_record(struct engine *e, const struct job *j, enum record_kind kind,
-                enum kolo_status status);
+/* The job is over: tell the recorder.  has_waited: its end is worth a look at the clock. */
+void job_end(struct engine *e, const struct job *j, bool has_waited, enum kolo_status status);
 /* Peer `peer` started `other` under the job's number: an error that names both calls. */
 enum kolo_status job_differs(struct engine *e, const struct job *j, int peer,
                              const struct call *other);

@@ -106,23 +106,23 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
                                  enum kolo_status *status)
 {
     const struct plan_step *s = lane->at;
+    const int64_t number = s - j->program->plan->steps;
+    const struct ready_step *r = &j->ready[number];
     struct link *const *links = &j->program->links[s->first];
     const size_t from = (size_t)lane->round * j->piece;
     const int n = s->ndst + s->nsrc;
-    const int64_t number = s - j->program->plan->steps;
     uint32_t signature = j->signature;
-    size_t len = 0;
+    size_t len;
 
-    if (LIKELY(j->is_flat)) {
-        len = j->lens[number];
-    } else if (s->of.count > 0) {
-        if (j->is_v && s->of.count == 1) {
-            const size_t whole = step_whole_len(j, s);
-            if (lane->round > 0 && from >= whole)
+    if (LIKELY(r->is_simple)) {
+        len = r->len <= from ? 0 : r->len - from < r->most ? r->len - from : r->most;
+        if (UNLIKELY(j->is_v && s->of.count == 1)) {
+            if (lane->round > 0 && len == 0)
                 return STEP_DONE; /* this chunk has fewer rounds: neither side sends or receives */
             if (j->signs_length)
-                signature += length_signature(whole);
+                signature += length_signature(r->len);
         }
+    } else {
         len = step_len(j, s, from);
     }
     const size_t bytes = len * j->type_bytes;
@@ -146,7 +146,7 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
         shared = box->at + outbox_at(index, bytes, e->slot_bytes);
         detail = CELL_SHARED | (uint32_t)index << CELL_INDEX_BIT;
     }
-    if (len > 0 && s->ndst > 0 && !step_move(e, j, s, from, len, shared, status))
+    if (len > 0 && s->ndst > 0 && !step_move(e, j, s, r, from, len, shared, status))
         return STEP_FAILED;
     for (int k = 0; k < s->ndst; k++)
         if (links[k])
@@ -223,27 +223,51 @@ bool job_progress(struct engine *e, struct job *j, enum kolo_status *status)
     return moved;
 }
 
-void job_start(struct engine *e, struct job *j)
+static void record_start(struct engine *e, struct job *j)
 {
-    const bool is_p2p = coll_is_p2p(j->call.coll);
-    j->seq = is_p2p ? 0 : e->seq++;
-    j->began_ns = 0;
-    j->signature = call_signature(&j->call, j->seq);
-    if (!is_p2p)
-        board_publish(e->board, j->seq, &j->call);
-    job_record(e, j, RECORD_START, KOLO_OK);
+    j->recorded = e->record.next;
+    *record_add(&e->record) = (struct record_event){
+        .ticks = record_ticks(),
+        .bytes = job_bytes(j),
+        .seq = (uint32_t)j->seq,
+        .root = j->call.root,
+        .kind = RECORD_RUNNING,
+        .coll = (uint8_t)j->call.coll,
+        .type = (uint8_t)j->call.type,
+        .op = (uint8_t)j->call.op,
+    };
     e->counters.operations[j->call.coll]++;
     e->counters.bytes[j->call.coll] += job_bytes(j);
+}
 
-    /* What is skipped was decided by all ranks alike, and is counted alike. */
-    j->way_taken = WAY_NONE;
-    j->way = j->fallback ? way_find(e, j) : NULL;
-    if (j->fallback && e->window_skip > 0) {
+/* Which of its two programs a job takes.  What is skipped was decided by all ranks alike, and is
+ * counted alike. */
+static void choose_program(struct engine *e, struct job *j)
+{
+    j->way = way_find(e, j);
+    if (e->window_skip > 0) {
         e->window_skip--;
         j->program = j->fallback;
     } else if (j->way && way_skips(j->way)) {
         j->program = j->fallback;
     }
+}
+
+void job_start(struct engine *e, struct job *j)
+{
+    if (coll_is_p2p(j->call.coll)) {
+        j->seq = 0;
+    } else {
+        j->seq = e->seq++;
+        board_publish(e->board, j->seq, &j->call);
+    }
+    j->began_ns = 0;
+    j->signature = call_signature(j->hash, j->seq);
+    record_start(e, j);
+    j->way_taken = WAY_NONE;
+    j->way = NULL;
+    if (j->fallback)
+        choose_program(e, j);
     if (j->program->window_needs) {
         j->phase = JOB_ANNOUNCE_SEND;
         j->announced = 0;

@@ -1,9 +1,10 @@
 /* exec_move.c - the data of a step: where its chunks lie, how long they are, and the arithmetic.
  *
- *   step_move -> resolve: pointers -> move_local, or move_remote for memory of other processes
+ *   step_move -> pointers -> move_local, or move_remote for memory of other processes
  *
- * The lengths and places of a job that runs in one round depend on its shape alone: job_flatten
- * writes them down once. */
+ * Most steps are about one stretch of memory per operand.  Where it starts and how long it is
+ * depends on the shape of the job alone: job_make_ready writes it down once.  The others, which
+ * gather several chunks into a message, are resolved chunk by chunk. */
 #include "engine.h"
 
 #include <errno.h>
@@ -36,16 +37,9 @@ static inline const struct layout *step_layout(const struct job *j, const struct
     return &j->layout[s->of_space == PLAN_OUT];
 }
 
-size_t step_whole_len(const struct job *j, const struct plan_step *s)
-{
-    return chunk_len(step_layout(j, s), s->of.chunk);
-}
-
 size_t step_len(const struct job *j, const struct plan_step *s, size_t from)
 {
     const struct layout *l = step_layout(j, s);
-    if (s->of.count == 1)
-        return piece_len(j, l, s->of.chunk, from);
     const int n = j->program->plan->nchunks[s->of_space];
     size_t len = 0;
     for (int i = 0; i < s->of.count; i++)
@@ -53,20 +47,20 @@ size_t step_len(const struct job *j, const struct plan_step *s, size_t from)
     return len;
 }
 
-/* Start of the buffer that an operand which is not a link lies in. */
-static inline unsigned char *operand_base(const struct engine *e, const struct job *j,
-                                          const struct plan_operand *o)
+/* Where the address of the buffer is kept that an operand lies in, unless it is a link. */
+static inline unsigned char **operand_base(struct engine *e, struct job *j,
+                                           const struct plan_operand *o)
 {
     switch (o->space) {
     case PLAN_IN:
     case PLAN_OUT:
-        return j->base[o->space];
+        return &j->base[o->space];
     case PLAN_TMP:
-        return e->tmp;
+        return &e->tmp;
     case PLAN_PEER_IN:
-        return e->peer_in[o->peer];
+        return &e->peer_in[o->peer];
     default:
-        return e->peer_out[o->peer];
+        return &e->peer_out[o->peer];
     }
 }
 
@@ -105,20 +99,39 @@ static bool is_contiguous(const struct plan *p, const struct job *j, const struc
     return true;
 }
 
-void job_flatten(struct job *j)
+static void operand_make_ready(struct engine *e, struct job *j, const struct plan_operand *o,
+                               struct ready_operand *out)
+{
+    if (o->space == PLAN_LINK)
+        return;
+    out->base = operand_base(e, j, o);
+    out->offset = operand_offset(j, o, o->chunk, 0);
+    out->per_element = o->space == PLAN_TMP ? 0 : j->type_bytes;
+}
+
+void job_make_ready(struct engine *e, struct job *j)
 {
     const struct plan *p = j->program->plan;
-    j->is_flat = j->rounds == 1 && !j->is_v;
-    for (int i = 0; i < p->nsteps && j->is_flat; i++)
-        j->is_flat = is_contiguous(p, j, &p->steps[i]);
-    if (!j->is_flat)
-        return;
     for (int i = 0; i < p->nsteps; i++) {
         const struct plan_step *s = &p->steps[i];
-        j->lens[i] = s->of.count > 0 ? step_len(j, s, 0) : 0;
-        for (uint32_t k = s->first; k < s->first + s->ndst + s->nsrc; k++)
-            if (p->operands[k].space != PLAN_LINK && s->of.count > 0)
-                j->offsets[k] = operand_offset(j, &p->operands[k], p->operands[k].chunk, 0);
+        const struct plan_operand *o = &p->operands[s->first];
+        struct ready_step *r = &j->ready[i];
+        *r = (struct ready_step){.is_simple = is_contiguous(p, j, s), .move.from_in = -1};
+        if (!r->is_simple || s->of.count == 0)
+            continue;
+        r->most = s->of.count == 1 ? j->piece : SIZE_MAX;
+        r->len = s->of.count == 1 ? chunk_len(step_layout(j, s), s->of.chunk) : step_len(j, s, 0);
+        r->move.ndst = s->ndst;
+        r->move.nsrc = s->nsrc;
+        r->move.is_final = s->flags & PLAN_FINAL;
+        r->move.may_stream = true;
+        for (int k = 0; k < s->ndst + s->nsrc; k++) {
+            operand_make_ready(e, j, &o[k], &j->ready_operands[s->first + (uint32_t)k]);
+            if (k < s->ndst)
+                r->move.may_stream &= o[k].space != PLAN_LINK && o[k].space != PLAN_TMP;
+            else if (o[k].space == PLAN_IN)
+                r->move.from_in = k - s->ndst;
+        }
     }
 }
 
@@ -181,46 +194,60 @@ void move_local(struct engine *e, const struct job *j, const struct move *m, siz
     j->reduce(&args);
 }
 
-/* Where the parts of a step's message lie. */
-struct message {
-    size_t bytes;          /* of the whole message */
-    size_t packed;         /* bytes before this part */
-    unsigned char *shared; /* written once for all link destinations; NULL: to each by itself */
-};
+/* A step that is one stretch for every operand, in the round that starts at element `from`;
+ * `shared` is where its message is written once for all link destinations. */
+static void find_simple(struct engine *e, const struct job *j, const struct plan_step *s,
+                        size_t from, size_t bytes, unsigned char *shared, struct move *m)
+{
+    struct link *const *links = &j->program->links[s->first];
+    const struct ready_operand *o = &j->ready_operands[s->first];
+    bool told = false;
+    int n = 0;
+    for (int k = 0; k < s->ndst; k++) {
+        if (!links[k])
+            e->dst[n++] = *o[k].base + o[k].offset + from * o[k].per_element;
+        else if (!shared)
+            e->dst[n++] = link_payload(links[k], bytes);
+        else if (!told)
+            e->dst[n++] = shared;
+        told |= links[k] != NULL;
+    }
+    m->ndst = n;
+    links += s->ndst;
+    o += s->ndst;
+    for (int k = 0; k < s->nsrc; k++)
+        e->src[k] = links[k] ? link_arrival(links[k], bytes)
+                             : *o[k].base + o[k].offset + from * o[k].per_element;
+}
 
-/* Fill in the pointers for the i-th chunk of the step's span (or all of it, with i == 0), in the
- * round that starts at `from`. */
-static void resolve(struct engine *e, const struct job *j, const struct plan_step *s, int i,
-                    size_t from, const struct message *msg, struct move *m)
+/* The i-th chunk of a step's span; it stands `packed` bytes into its message of `bytes`. */
+static void find_chunk(struct engine *e, struct job *j, const struct plan_step *s, int i,
+                       size_t from, size_t packed, size_t bytes, unsigned char *shared,
+                       struct move *m)
 {
     const struct plan *p = j->program->plan;
     const struct plan_operand *o = &p->operands[s->first];
     struct link *const *links = &j->program->links[s->first];
-    const size_t *flat = j->is_flat ? &j->offsets[s->first] : NULL;
-    const int n = s->ndst + s->nsrc;
-    bool to_shared = msg->shared != NULL;
+    bool told = false;
     *m = (struct move){.from_in = -1, .may_stream = true, .is_final = s->flags & PLAN_FINAL};
-    for (int k = 0; k < n; k++) {
+    for (int k = 0; k < s->ndst + s->nsrc; k++) {
         const bool is_dst = k < s->ndst;
-        unsigned char *at;
-        if (links[k] && !is_dst) {
-            at = (unsigned char *)(uintptr_t)link_arrival(links[k], msg->bytes) + msg->packed;
-        } else if (links[k]) {
-            m->may_stream = false;
-            if (msg->shared && !to_shared)
+        const unsigned char *at;
+        if (links[k] && is_dst) {
+            if (shared && told)
                 continue;
-            at = (to_shared ? msg->shared : link_payload(links[k], msg->bytes)) + msg->packed;
-            to_shared = false;
-        } else if (flat) {
-            at = operand_base(e, j, &o[k]) + flat[k];
+            at = (shared ? shared : link_payload(links[k], bytes)) + packed;
+            told = true;
+        } else if (links[k]) {
+            at = link_arrival(links[k], bytes) + packed;
         } else {
             const int c =
                 i == 0 ? o[k].chunk : plan_span_at(&s->of, o[k].chunk, i, operand_row(p, &o[k]));
-            at = operand_base(e, j, &o[k]) + operand_offset(j, &o[k], c, from);
+            at = *operand_base(e, j, &o[k]) + operand_offset(j, &o[k], c, from);
         }
         if (is_dst) {
-            m->may_stream &= o[k].space != PLAN_TMP;
-            e->dst[m->ndst++] = at;
+            m->may_stream &= !links[k] && o[k].space != PLAN_TMP;
+            e->dst[m->ndst++] = (unsigned char *)(uintptr_t)at;
         } else {
             if (o[k].space == PLAN_IN)
                 m->from_in = m->nsrc;
@@ -252,25 +279,27 @@ static bool run(struct engine *e, const struct job *j, const struct plan_step *s
     return false;
 }
 
-bool step_move(struct engine *e, const struct job *j, const struct plan_step *s, size_t from,
-               size_t len, unsigned char *shared, enum kolo_status *status)
+bool step_move(struct engine *e, struct job *j, const struct plan_step *s,
+               const struct ready_step *r, size_t from, size_t len, unsigned char *shared,
+               enum kolo_status *status)
 {
-    struct message msg = {len * j->type_bytes, 0, shared};
-    struct move m;
-    if (LIKELY(j->is_flat) || is_contiguous(j->program->plan, j, s)) {
-        resolve(e, j, s, 0, from, &msg, &m);
+    const size_t bytes = len * j->type_bytes;
+    struct move m = r->move;
+    if (LIKELY(r->is_simple)) {
+        find_simple(e, j, s, from, bytes, shared, &m);
         return run(e, j, s, &m, len, status);
     }
     const struct layout *l = step_layout(j, s);
     const int n = j->program->plan->nchunks[s->of_space];
+    size_t packed = 0;
     for (int i = 0; i < s->of.count; i++) {
         const size_t part = piece_len(j, l, plan_span_at(&s->of, s->of.chunk, i, n), from);
         if (part == 0)
             continue;
-        resolve(e, j, s, i, from, &msg, &m);
+        find_chunk(e, j, s, i, from, packed, bytes, shared, &m);
         if (!run(e, j, s, &m, part, status))
             return false;
-        msg.packed += part * j->type_bytes;
+        packed += part * j->type_bytes;
     }
     return true;
 }

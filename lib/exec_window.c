@@ -61,7 +61,7 @@ bool announce_send(struct engine *e, struct job *j)
 /* Whether a buffer that a peer announced is within reach, and how; what is needed is the same on
  * all ranks, and so is the answer. */
 static bool adopt_ref(struct engine *e, struct job *j, int peer, struct window_ref ref,
-                      size_t bytes, void **out, bool *is_remote)
+                      size_t bytes, unsigned char **out, bool *is_remote)
 {
     *is_remote = false;
     if (ref.kind == WINDOW_ABSENT)
@@ -70,7 +70,7 @@ static bool adopt_ref(struct engine *e, struct job *j, int peer, struct window_r
         return false;
     if (ref.kind == WINDOW_REMOTE && e->has_remote) {
         *is_remote = j->has_remote = true;
-        *out = (void *)(uintptr_t)ref.at;
+        *out = (unsigned char *)(uintptr_t)ref.at;
         return true;
     }
     *out = ref.kind == WINDOW_NONE || ref.kind == WINDOW_REMOTE

@@ -180,7 +180,7 @@ void job_shape(struct engine *e, struct job *j)
     j->piece = p->is_cut ? choose_piece(e, j, p) : longest > 0 ? longest : 1;
     j->rounds = longest > 0 ? (longest - 1) / j->piece + 1 : 1;
     j->tmp_stride = j->piece * j->type_bytes;
-    job_flatten(j);
+    job_make_ready(e, j);
 }
 
 /* A tile for each operand that may lie in another process. */
@@ -203,7 +203,7 @@ static enum kolo_status reserve_tiles(struct engine *e)
     return KOLO_OK;
 }
 
-/* Lanes, lengths and offsets of a job that may come to run this plan. */
+/* Lanes and ready steps of a job that may come to run this plan. */
 static enum kolo_status reserve_rows(struct job *j, const struct plan *p)
 {
     if (p->nlanes > j->lanes_room) {
@@ -213,19 +213,20 @@ static enum kolo_status reserve_rows(struct job *j, const struct plan *p)
         j->lanes = lanes;
         j->lanes_room = p->nlanes;
     }
-    if (p->nsteps > j->lens_room) {
-        size_t *lens = mem_resize(j->lens, (size_t)p->nsteps, sizeof *lens);
-        if (!lens)
+    if (p->nsteps > j->ready_room) {
+        struct ready_step *ready = mem_resize(j->ready, (size_t)p->nsteps, sizeof *ready);
+        if (!ready)
             return fail(KOLO_ERR_NOMEM, "out of memory for %d steps", p->nsteps);
-        j->lens = lens;
-        j->lens_room = p->nsteps;
+        j->ready = ready;
+        j->ready_room = p->nsteps;
     }
-    if (p->noperands > j->offsets_room) {
-        size_t *offsets = mem_resize(j->offsets, (size_t)p->noperands, sizeof *offsets);
-        if (!offsets)
+    if (p->noperands > j->ready_operands_room) {
+        struct ready_operand *operands =
+            mem_resize(j->ready_operands, (size_t)p->noperands, sizeof *operands);
+        if (!operands)
             return fail(KOLO_ERR_NOMEM, "out of memory for %d operands", p->noperands);
-        j->offsets = offsets;
-        j->offsets_room = p->noperands;
+        j->ready_operands = operands;
+        j->ready_operands_room = p->noperands;
     }
     return KOLO_OK;
 }
@@ -233,8 +234,8 @@ static enum kolo_status reserve_rows(struct job *j, const struct plan *p)
 void job_release(struct job *j)
 {
     mem_free(j->lanes);
-    mem_free(j->lens);
-    mem_free(j->offsets);
+    mem_free(j->ready);
+    mem_free(j->ready_operands);
 }
 
 /* Scratch and rows for one of the programs that the job may come to run. */
@@ -273,6 +274,7 @@ enum kolo_status job_prepare(struct engine *e, struct job *j)
 {
     const int op = j->call.op >= KOLO_OP_FIRST_CUSTOM ? KOLO_SUM : j->call.op;
     j->shaped = NULL;
+    j->hash = call_hash(&j->call);
     j->type_bytes = kolo_type_size(j->call.type);
     j->reduce = e->reduce->fn[j->call.type][op];
     j->post_div = op == KOLO_AVG ? e->nranks : 0;

@@ -139,7 +139,7 @@ static void layout_v(struct operation *op)
             j->layout[i].total += j->layout[i].counts[k];
 }
 
-static void bind_pointers(struct operation *op)
+static inline void bind_pointers(struct operation *op)
 {
     struct job *j = &op->job;
     /* The plan never writes to PLAN_IN. */
@@ -218,7 +218,7 @@ enum kolo_status operation_bind(struct operation *op)
         bind_pointers(op);
         return KOLO_OK;
     }
-    op->is_bound = false;
+    op->is_bound = op->may_repeat = false;
     bind_layouts(op);
     TRY(bind_program(op));
     bind_pointers(op);
@@ -239,15 +239,45 @@ void comm_quiet(struct kolo_comm *comm)
         worker_drain(w);
 }
 
-enum kolo_status comm_run(struct operation *op)
+static enum kolo_status comm_run(struct operation *op)
 {
     comm_quiet(op->comm);
-    const enum kolo_status status = operation_bind(op);
-    if (UNLIKELY(status != KOLO_OK)) {
-        engine_note(op->comm->engine);
-        return status;
-    }
+    TRY(operation_bind(op));
     return engine_run_job(op->comm->engine, &op->job);
+}
+
+enum kolo_status operation_repeat(struct operation *op, const void *send, void *recv)
+{
+    struct engine *e = op->comm->engine;
+    comm_quiet(op->comm);
+    op->send = send;
+    op->recv = recv;
+    op->job.program = op->bound_program;
+    bind_pointers(op);
+    const enum kolo_status status = engine_run_job(e, &op->job);
+    if (UNLIKELY(status != KOLO_OK))
+        engine_note(e);
+    return status;
+}
+
+/* On the calling thread. */
+static enum kolo_status run_blocking(const struct request *q)
+{
+    struct operation **op = &q->comm->blocking[q->call.coll];
+    if (!*op) {
+        /* Not from the free list, whose operations are bound to what streams and groups repeat. */
+        *op = mem_calloc(1, sizeof **op);
+        if (!*op)
+            return fail(KOLO_ERR_NOMEM, "out of memory for an operation");
+        (*op)->comm = q->comm;
+    }
+    TRY(fill(*op, q));
+    TRY(comm_run(*op));
+    if ((*op)->is_bound) {
+        request_extents(q, *op);
+        (*op)->may_repeat = true;
+    }
+    return KOLO_OK;
 }
 
 void comm_fill_run(struct engine_run *run, struct operation *batch)
@@ -350,11 +380,10 @@ enum kolo_status request_launch(const struct request *q)
 {
     struct kolo_comm *comm = q->comm;
     enum kolo_status status;
-    if (LIKELY(!q->stream && !group_is_open())) {
-        status = fill(comm->inline_op, q);
-        if (LIKELY(status == KOLO_OK))
-            return comm_run(comm->inline_op);
-        engine_note(comm->engine);
+    if (!q->stream && !group_is_open()) {
+        status = run_blocking(q);
+        if (status != KOLO_OK)
+            engine_note(comm->engine);
         return status;
     }
     struct operation *op;

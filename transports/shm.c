@@ -26,7 +26,7 @@ enum {
     SEGMENT_BELL = BOARD_BYTES,
     SEGMENT_LINKS = BOARD_BYTES + 4096,
     AREA_CELLS = 128, /* behind the line of `consumed` */
-    AREA_SLOTS = 139264,
+    AREA_SLOTS = 69632,
 };
 _Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_SLOTS, "cells end before the slots");
 

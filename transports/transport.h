@@ -27,7 +27,7 @@
 #include <stdatomic.h>
 
 enum {
-    LINK_CELLS = 64,   /* messages in flight that fit into cells: how far a root runs ahead */
+    LINK_CELLS = 32,   /* messages in flight that fit into cells: how far a root runs ahead */
     LINK_SLOTS = 4,    /* messages in flight that need a slot; also what plans are proven with */
     CELL_INLINE = 48,  /* payload that travels in the same cache line as the counter */
     CELL_BYTES = 2048, /* payload that lies behind it: prefetched along with the next cells */
