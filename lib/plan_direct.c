@@ -238,6 +238,42 @@ void plan_cost_scatter_gather(const struct plan_shape *s, struct plan_cost *cost
         (struct plan_cost){.hops = n > 2 ? 2 : 1, .messages = 2 * n - 3, .sent = 1, .touched = 3};
 }
 
+/* Rank k reduces chunk k of all vectors and gives it to the root: the work of the reduction is
+ * shared.  Rounds 2, bytes received 2 S (n-1)/n at the root, S (n-1)/n elsewhere.  In place at the
+ * root: chunk k is overwritten after rank k has reduced it, so after it was sent. */
+enum kolo_status plan_gen_reduce_twoshot(const struct plan_shape *s, struct plan **out)
+{
+    const int n = s->nranks;
+    const int r = s->rank;
+    struct plan_builder *b;
+    TRY(plan_builder_create(s, "twoshot", n, plan_is_root(s) ? n : 0, 0, &b));
+    plan_lane_begin(b);
+    for (int i = 1; i < n; i++)
+        plan_send(b, PLAN_IN, plan_chunk(plan_wrap(r, i, n)), plan_wrap(r, i, n), 0);
+    plan_lane_begin(b);
+    plan_move(b, PLAN_IN, plan_chunk(r), PLAN_FINAL);
+    if (plan_is_root(s))
+        plan_to(b, PLAN_OUT, -1, 0, r);
+    else
+        plan_to(b, PLAN_LINK, s->root, 1, 0);
+    plan_from_all(b, s, PLAN_LINK, r);
+    if (plan_is_root(s)) {
+        plan_lane_begin(b);
+        for (int i = 1; i < n; i++)
+            plan_receive(b, plan_chunk(plan_wrap(r, -i, n)), plan_wrap(r, -i, n), 1);
+    }
+    return plan_finish(b, out);
+}
+
+void plan_cost_reduce_twoshot(const struct plan_shape *s, struct plan_cost *cost)
+{
+    const double n = s->nranks;
+    *cost = (struct plan_cost){.hops = 2,
+                               .messages = 3 * (n - 1),
+                               .sent = 2 * (n - 1) / n,
+                               .touched = 1 + 1 / n + 4 * (n - 1) / n};
+}
+
 /* ---- gather, scatter, barrier ---------------------------------------------------------------- */
 
 /* Each to the root.  Rounds 1, bytes received S (n-1)/n. */

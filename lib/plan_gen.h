@@ -16,8 +16,10 @@ plan_generator plan_gen_copy, plan_gen_send, plan_gen_recv;
 plan_generator plan_gen_oneshot, plan_gen_twoshot;
 plan_generator plan_gen_reduce_scatter_direct, plan_gen_all_gather_direct;
 plan_generator plan_gen_broadcast_flat, plan_gen_reduce_flat, plan_gen_scatter_gather;
+plan_generator plan_gen_reduce_twoshot;
 plan_generator plan_gen_gather_direct, plan_gen_scatter_direct, plan_gen_barrier_flat;
 plan_costing plan_cost_oneshot, plan_cost_twoshot, plan_cost_scatter_direct, plan_cost_flat;
+plan_costing plan_cost_reduce_twoshot;
 plan_costing plan_cost_scatter_gather, plan_cost_gather_direct, plan_cost_barrier_flat;
 /* plan_window.c */
 plan_generator plan_gen_all_reduce_window, plan_gen_reduce_scatter_window;
