@@ -75,16 +75,31 @@ void remote_drain(struct engine *e)
     }
 }
 
-/* One source, one destination, at most one of them remote, nothing to compute. */
-static int copy_once(struct engine *e, const struct plan_operand *to,
-                     const struct plan_operand *from, size_t bytes, int *peer)
+/* Nothing to compute, and the source is here or goes to one place: large pieces, no tiles. */
+static int copy_whole(struct engine *e, const struct job *j, const struct move *m,
+                      const struct plan_operand *to, const struct plan_operand *from, size_t len,
+                      int *peer)
 {
+    const size_t bytes = len * j->type_bytes;
     if (is_remote(e, from)) {
         *peer = from->peer;
         return read_remote(e, from->peer, e->src[0], e->dst[0], bytes);
     }
-    *peer = to->peer;
-    return write_remote(e, to->peer, e->dst[0], e->src[0], bytes);
+    struct move local = *m;
+    local.ndst = 0;
+    for (int k = 0; k < m->ndst; k++) {
+        if (!is_remote(e, &to[k])) {
+            e->dst[local.ndst++] = e->dst[k];
+            continue;
+        }
+        *peer = to[k].peer;
+        const int error = write_remote(e, to[k].peer, e->dst[k], e->src[0], bytes);
+        if (error)
+            return error;
+    }
+    if (local.ndst > 0)
+        move_local(e, j, &local, len);
+    return 0;
 }
 
 /* Fetch the tile of each remote source, and let e->src point to it. */
@@ -143,8 +158,8 @@ int move_remote(struct engine *e, const struct job *j, const struct plan_step *s
         move_local(e, j, m, len);
         return 0;
     }
-    if (s->ndst == 1 && !computes && !(is_remote(e, to) && is_remote(e, from)))
-        return copy_once(e, to, from, len * j->type_bytes, peer);
+    if (!computes && (!is_remote(e, from) || (s->ndst == 1 && !is_remote(e, to))))
+        return copy_whole(e, j, m, to, from, len, peer);
 
     const int n = s->ndst + s->nsrc;
     void **wanted = e->remote_at; /* the operands' own pointers, tile after tile */

@@ -121,27 +121,39 @@ void plan_cost_all_to_all_window(const struct plan_shape *s, struct plan_cost *c
     *cost = (struct plan_cost){.hops = 1, .messages = 2.0 * (s->nranks - 1), .touched = 2};
 }
 
-/* The others fetch the root's input, all at the same time.  Hand-overs 1, memory traffic 2 S.
- * The root copies after they are done: in place, its output is what they read. */
+/* Rank k copies chunk k of the root's input to all outputs but the root's, so that all share the
+ * work.  Hand-overs 1, memory traffic S per rank.  The root copies for itself after the others are
+ * done: in place, its output is what they read. */
 enum kolo_status plan_gen_broadcast_window(const struct plan_shape *s, struct plan **out)
 {
+    const int n = s->nranks;
+    const int r = s->rank;
     struct plan_builder *b;
-    TRY(plan_builder_create(s, "window", plan_is_root(s), 1, 0, &b));
+    TRY(plan_builder_create(s, "window", plan_is_root(s) ? n : 0, n, 0, &b));
     plan_lane_begin(b);
-    if (plan_is_root(s)) {
-        plan_wait_others(b, s);
-        plan_copy(b, 0, 0);
-    } else {
-        plan_move(b, PLAN_OUT, plan_chunk(0), 0);
-        plan_to(b, PLAN_OUT, -1, 0, 0);
-        plan_from(b, PLAN_PEER_IN, s->root, 0, 0);
-        plan_move(b, PLAN_IN, plan_chunks(0, 0), 0);
-        plan_to(b, PLAN_LINK, s->root, 0, 0);
+    plan_move(b, PLAN_OUT, plan_chunk(r), 0);
+    if (!plan_is_root(s))
+        plan_to(b, PLAN_OUT, -1, 0, r);
+    for (int i = 1; i < n; i++)
+        if (plan_wrap(r, i, n) != s->root)
+            plan_to(b, PLAN_PEER_OUT, plan_wrap(r, i, n), 0, r);
+    if (plan_is_root(s))
+        plan_from(b, PLAN_IN, -1, 0, r);
+    else
+        plan_from(b, PLAN_PEER_IN, s->root, 0, r);
+    if (!plan_is_root(s)) {
+        part_from_all(b, s);
+        return plan_finish(b, out);
     }
+    plan_signal_others(b, s);
+    plan_wait_others(b, s);
+    plan_move(b, PLAN_OUT, plan_chunks(0, n), 0);
+    plan_to(b, PLAN_OUT, -1, 0, 0);
+    plan_from(b, PLAN_IN, -1, 0, 0);
     return plan_finish(b, out);
 }
 
 void plan_cost_broadcast_window(const struct plan_shape *s, struct plan_cost *cost)
 {
-    *cost = (struct plan_cost){.hops = 1, .messages = s->nranks - 1, .touched = 2};
+    *cost = (struct plan_cost){.hops = 1, .messages = 2.0 * (s->nranks - 1), .touched = 3};
 }
