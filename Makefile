@@ -226,7 +226,8 @@ demo: ## build, and measure all-reduce on this machine; needs only a C compiler
 check: deps ## the same, then all tests and a trial installation
 	@$(MAKE) $(PARALLEL) --no-print-directory all tests
 	$(DEMO)
-	@TEST_SECONDS=$(TEST_SECONDS) tests/run.sh $(BUILD) $(TEST_PROG) tests/install.sh
+	@TEST_SECONDS=$(TEST_SECONDS) tests/run.sh $(BUILD) $(TEST_PROG) tests/install.sh \
+		tests/compare.sh
 
 test: tests ## build and run the tests named by T="test_plan test_mem", or all
 	@TEST_SECONDS=$(TEST_SECONDS) tests/run.sh $(BUILD) $(TEST_PROG)

@@ -4,7 +4,7 @@
  * Ranks are not pinned, as each has a second thread that needs a CPU; for the same reason they
  * sleep in the harness' barrier.
  */
-#include "compare.h"
+#include "compare_rank.h"
 
 #include <sys/stat.h>
 

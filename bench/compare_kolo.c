@@ -3,7 +3,7 @@
  * usage: compare_kolo [-w]     -w: buffers from kolo_mem_alloc instead of malloc
  * The ranks are forked here; rank 0 hands the unique id over in the control block.
  */
-#include "compare.h"
+#include "compare_rank.h"
 
 #include "kolo.h"
 

@@ -1,6 +1,6 @@
 /* compare_mpi.c - Open MPI and MPICH in `make compare`: float sums, out of place (the root of a
  * broadcast in place), MPI_COMM_WORLD.  Started by the launcher of the MPI it was compiled for. */
-#include "compare.h"
+#include "compare_rank.h"
 
 #include <mpi.h>
 

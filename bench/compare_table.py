@@ -1,197 +1,194 @@
 #!/usr/bin/env python3
-"""Tables of `make compare`.  usage: compare_table.py [-a] FILE.csv   (written by compare.sh)
+"""Tables of `make compare`.  usage: compare_table.py [-a] [-B BASELINE.csv] FILE.csv
 
-For each number of ranks and collective, a row per size: time of Kolo with malloc buffers (kolo) and
-with kolo_mem_alloc buffers (kolo-win), the fastest other library, and how many times slower it is.
-A time is the median of the medians of the bursts in the placement class that most bursts of the
-point saw (S: two threads of a core, L: one last-level cache, X: two); * marks a time for which
-there was no such burst, ! a contender that gave wrong values there and does not count.
--a, or a file without Kolo: the times of all contenders as well.
+The losing points first; then for each number of ranks and collective two rows per size, Kolo with
+malloc buffers and with kolo_mem_alloc buffers (window): its time, how many times slower the fastest
+peer and each peer is (below 1: Kolo loses), and how many times slower than the bare algorithm Kolo
+is (floor).  Last line: won W, lost L, geometric mean X over all points of fastest peer / Kolo.
+-a: the times of all contenders as well.  -B: also name the points that are slower than in that
+file by more than the noise; then the exit status is 3.
 """
-import statistics
+import getopt
 import sys
 
-OURS = ('kolo', 'kolo-win')
+import compare_data as data
+from compare_data import OURS, size_text, us_text
+
 BANDS = (('<= 2K', 0, 2 << 10), ('<= 32K', (2 << 10) + 1, 32 << 10),
          ('<= 2M', (32 << 10) + 1, 2 << 20), ('> 2M', (2 << 20) + 1, 1 << 62))
 CLOSING = ('died', 'wrong', 'time', 'load', 'took')  # notes that belong after the tables
+SLOWER = 1.25  # than the baseline: beyond what two runs of the same code differ by
 
 
-def size_text(n):
-    for unit, k in (('M', 1 << 20), ('K', 1 << 10)):
-        if n >= k:
-            return '%g%s' % (round(n / k, 1), unit)
-    return str(n)
+def ratio_text(r):
+    return '-' if r is None else '%.2f' % r if r < 100 else '%.0f' % r
 
 
-def us_text(v):
-    if v is None:
-        return '-'
-    return '%.3f' % v if v < 1 else '%.2f' % v if v < 10 else '%.1f' % v if v < 100 else '%.0f' % v
-
-
-class Point:
-    """All bursts of one (np, collective, size)."""
-
-    def __init__(self):
-        self.bursts = {}  # contender -> [(us, class)]
-        self.cls = '-'
-        self.is_mixed = False
-        self.us = {}  # contender -> us
-        self.range = {}  # contender -> fastest and slowest burst that count
-        self.strays = set()  # contenders without a burst in the class
-        self.wrong = set()  # contenders with a wrong value
-
-    def finish(self):
-        classes = [c for b in self.bursts.values() for _, c in b]
-        named = [c for c in classes if c in 'SLX']
-        if named:
-            self.cls = max(sorted(set(named)), key=named.count)
-        self.is_mixed = len(set(classes) - {'w'}) > 1
-        for name, b in self.bursts.items():
-            good = [us for us, c in b if c == self.cls]
-            if not good:
-                self.strays.add(name)
-                good = [us for us, _ in b]
-            if any(c == 'w' for _, c in b):
-                self.wrong.add(name)
-            self.us[name] = statistics.median(good)
-            self.range[name] = (min(good), max(good))
-
-    def best_peer(self):
-        peers = {n: v for n, v in self.us.items() if n not in OURS and n not in self.wrong}
-        return min(peers, key=peers.get) if peers else None
-
-    def ratio(self, name):
-        peer = self.best_peer()
-        counts = peer and name in self.us and name not in self.wrong
-        return self.us[peer] / self.us[name] if counts else None
-
-    def range_text(self, name):
-        return '%s us (%s-%s)' % (self.text(name), *map(us_text, self.range[name]))
-
-    def text(self, name):
-        if name not in self.us:
-            return '-'
-        mark = '!' if name in self.wrong else '*' if name in self.strays else ''
-        return us_text(self.us[name]) + mark
-
-
-def load(path):
-    """Notes (the # lines), points by (np, collective, bytes), in the order of the file."""
-    notes, points = [], {}
-    for line in open(path):
-        line = line.strip()
-        if line.startswith('#'):
-            notes.append(line[2:])
-            continue
-        f = line.split(',')
-        if len(f) != 13:
-            continue
-        key = (int(f[0]), f[1], int(f[2]))
-        points.setdefault(key, Point()).bursts.setdefault(f[3], []).append((float(f[5]), f[11]))
-    for p in points.values():
-        p.finish()
-    return notes, points
-
-
-def groups(points):
-    """(np, collective) -> sizes, in the order of the file."""
+def groups(result):
+    """(ranks, collective) -> sizes, in the order of the file."""
     g = {}
-    for np, coll, size in points:
+    for np, coll, size in result.points:
         g.setdefault((np, coll), []).append(size)
     return sorted(g.items(), key=lambda item: item[0][0])
 
 
-def print_all(points):
-    for (np, coll), sizes in groups(points):
-        names = []
-        for s in sizes:
-            names += [n for n in points[np, coll, s].us if n not in names]
-        print('\n%s, %d ranks, us' % (coll, np))
-        print('%8s ' % 'bytes' + ' '.join('%10s' % n for n in names) + '  class')
-        for s in sizes:
-            p = points[np, coll, s]
-            best = min([v for n, v in p.us.items() if n not in p.wrong], default=None)
-            cells = [p.text(n) + ('<' if p.us.get(n) == best else ' ') for n in names]
-            print('%8s ' % size_text(s) + ' '.join('%10s' % c for c in cells) + '  ' + p.cls +
-                  (' mixed' if p.is_mixed else ''))
-    print('\n< marks the fastest')
+def names_in(result, keys):
+    names = []
+    for key in keys:
+        names += [n for n in result.points[key].bursts if n not in names]
+    return names
 
 
-def print_versus(points):
-    for (np, coll), sizes in groups(points):
-        print('\n%s, %d ranks' % (coll, np))
-        print('%8s %10s %10s %10s %-10s %8s %8s  class' %
-              ('bytes', 'kolo us', 'win us', 'best us', 'peer', 'x kolo', 'x win'))
-        for s in sizes:
-            p = points[np, coll, s]
-            peer = p.best_peer()
-            ratios = [p.ratio(n) for n in OURS]
-            losers = ', '.join(n for n, r in zip(OURS, ratios) if r is not None and r < 1)
-            print('%8s %10s %10s %10s %-10s %8s %8s  %s%s%s' % (
-                size_text(s), p.text('kolo'), p.text('kolo-win'), p.text(peer), peer or '-',
-                *('-' if r is None else '%.2f' % r for r in ratios), p.cls,
-                ' mixed' if p.is_mixed else '', '  <== LOSES: ' + losers if losers else ''))
+def span(bursts, cls):
+    found = data.times(bursts, cls)
+    return '%s us (%s-%s)' % tuple(map(us_text, (data.median_in(bursts, cls), min(found),
+                                                 max(found))))
 
 
-def print_losses(points):
-    losses, total = [], 0
-    for (np, coll, s), p in points.items():
-        for name in OURS:
-            r = p.ratio(name)
-            total += r is not None
-            if r is not None and r < 1:
-                losses.append((r, name, np, coll, s, p))
-    print('\nKolo loses at: %d of %d (in brackets the fastest and slowest burst)' % (
-        len(losses), total))
-    for r, name, np, coll, s, p in sorted(losses, key=lambda x: x[0]):
-        peer = p.best_peer()
+def print_losses(result):
+    duels = result.duels()
+    lost = [d for d in duels if d[0] < 1]
+    print('\nKolo loses at %d of %d points (in brackets the fastest and slowest burst)' % (
+        len(lost), len(duels)))
+    for ratio, cls, peer, ours, (np, coll, size) in lost:
+        point = result.points[np, coll, size]
         print('  %.2f  %-8s np=%d %-14s %6s  %s, %s %s, class %s' % (
-            r, name, np, coll, size_text(s), p.range_text(name), peer, p.range_text(peer), p.cls))
+            ratio, ours, np, coll, size_text(size), span(point.good(ours), cls), peer,
+            span(point.good(peer), cls), cls))
 
 
-def geomean(values):
-    return '%5.2f' % statistics.geometric_mean(values) if values else '    -'
+def print_versus(result):
+    for (np, coll), sizes in groups(result):
+        peers = [n for n in names_in(result, [(np, coll, s) for s in sizes])
+                 if n not in OURS and not n.startswith('floor')]
+        print('\n%s, %d ranks: times slower than Kolo' % (coll, np))
+        print('%6s %-7s %9s %7s %7s ' % ('bytes', 'buffers', 'kolo us', 'fastest', 'floor') +
+              ' '.join('%11s' % p for p in peers) + '  class')
+        for s in sizes:
+            for ours in OURS:
+                print_row(result.points[np, coll, s], s, ours, peers)
 
 
-def print_means(points):
-    print('\ngeometric means of best peer / Kolo: kolo (kolo-win)')
-    colls = list(dict.fromkeys(coll for _, coll, _ in points)) + [None]
-    print('%2s %-8s' % ('np', 'bytes') + ' '.join('%15s' % (c or 'all') for c in colls))
-    for np in sorted({k[0] for k in points}):
+def print_row(point, size, ours, peers):
+    if not point.good(ours):
+        return
+    best = point.fastest_peer(ours)
+    floor, _ = data.quotient(point.good(ours), point.good(data.FLOOR[ours]))
+    cells = [ratio_text(point.ratio(ours, p)[0]) + ('!' if p in point.wrong else '')
+             for p in peers]
+    print('%6s %-7s %9s %7s %7s ' % (
+        size_text(size), data.BUFFERS[ours], us_text(point.us(ours)),
+        ratio_text(best and best[0]), ratio_text(floor)) +
+        ' '.join('%11s' % c for c in cells) + '  %s%s' % (
+            point.main_class(), '  <== LOSES to ' + best[2] if best and best[0] < 1 else ''))
+
+
+def print_all(result):
+    for (np, coll), sizes in groups(result):
+        names = names_in(result, [(np, coll, s) for s in sizes])
+        print('\n%s, %d ranks, us' % (coll, np))
+        print('%6s ' % 'bytes' + ' '.join('%12s' % n for n in names) + '  class')
+        for s in sizes:
+            point = result.points[np, coll, s]
+            print('%6s ' % size_text(s) + ' '.join('%12s' % us_text(point.us(n)) for n in names) +
+                  '  ' + point.main_class())
+
+
+def print_means(result):
+    print('\ngeometric means of fastest peer / Kolo: malloc (window)')
+    colls = list(dict.fromkeys(coll for _, coll, _ in result.points)) + [None]
+    print('%2s %-6s' % ('np', 'bytes') + ' '.join('%15s' % (c or 'all') for c in colls))
+    for np in sorted({k[0] for k in result.points}):
         for label, low, high in BANDS:
             cells = []
             for coll in colls:
-                at = [p for k, p in points.items()
-                      if k[0] == np and low <= k[2] <= high and coll in (None, k[1])]
-                means = [geomean([p.ratio(n) for p in at if p.ratio(n)]) for n in OURS]
-                cells.append('%s (%s)' % (means[0], means[1].strip()))
-            print('%2d %-8s' % (np, label) + ' '.join('%15s' % c for c in cells))
+                means = [ratio_text(data.geomean([
+                    d[0] for d in result.duels() if d[3] == ours and d[4][0] == np and
+                    low <= d[4][2] <= high and coll in (None, d[4][1])])) for ours in OURS]
+                cells.append('%s (%s)' % tuple(means))
+            print('%2d %-6s' % (np, label) + ' '.join('%15s' % c for c in cells))
+
+
+def print_floors(result):
+    for ours in OURS:
+        found = result.floors(ours)
+        if not found:
+            continue
+        worst, cls, (np, coll, size) = found[0]
+        print('Kolo (%s) is %.2f times slower than %s in the geometric mean of %d points, '
+              'at worst %.2f (np=%d %s %s, class %s)' % (
+                  data.BUFFERS[ours], data.geomean([f[0] for f in found]), data.FLOOR[ours],
+                  len(found), worst, np, coll, size_text(size), cls))
+    cells = []
+    for (np, coll, size), point in result.points.items():
+        if np == 2 and size == 8:
+            ratio, _ = data.quotient(point.good('kolo'), result.flag_bursts())
+            cells.append('%s %s' % (coll, ratio_text(ratio)))
+    if cells and result.flag_bursts():
+        print('8 B between two ranks, times a bare exchange of flags: ' + ', '.join(cells))
+
+
+def slowdowns(old, new):
+    """(times slower, class, kolo or kolo-win, key): beyond the noise, and also if the bare
+    algorithm of the same point, which knows how fast the machine is today, is allowed for."""
+    found = []
+    for key, point in new.points.items():
+        before = old.points.get(key, data.Point())
+        for ours in OURS:
+            ratio, cls = data.quotient(point.good(ours), before.good(ours))
+            if ratio is None:
+                continue
+            floor = data.FLOOR[ours]
+            drift = data.quotient(point.good(floor), before.good(floor))[0] or 1
+            is_apart = min(data.times(point.good(ours), cls)) > max(
+                data.times(before.good(ours), cls))
+            if is_apart and ratio > SLOWER and ratio / drift > SLOWER:
+                found.append((ratio, cls, ours, key))
+    return sorted(found, reverse=True)
+
+
+def print_slowdowns(old, new):
+    found = slowdowns(old, new)
+    print('\nslower than the baseline beyond the noise: %d points' % len(found))
+    for ratio, cls, ours, (np, coll, size) in found:
+        before = old.points[np, coll, size].good(ours)
+        now = new.points[np, coll, size].good(ours)
+        print('  %.2f  %-8s np=%d %-14s %6s  %s, was %s, class %s' % (
+            ratio, ours, np, coll, size_text(size), span(now, cls), span(before, cls), cls))
+    return 3 if found else 0
 
 
 def main():
-    args = sys.argv[1:]
-    want_all = '-a' in args
-    args = [a for a in args if a != '-a']
+    options, args = getopt.getopt(sys.argv[1:], 'aB:')
+    options = dict(options)
     if len(args) != 1:
         sys.exit(__doc__)
-    notes, points = load(args[0])
-    if not points:
+    result, status = data.load(args[0]), 0
+    if not result.points:
         sys.exit('%s: nothing was measured' % args[0])
-    print('\n'.join(n for n in notes if n.split(':')[0] not in CLOSING))
-    has_kolo = any(n in p.us for p in points.values() for n in OURS)
-    if want_all or not has_kolo:
-        print_all(points)
+    print('\n'.join(n for n in result.notes if n.split(':')[0] not in CLOSING))
+    has_kolo = any(n in p.bursts for p in result.points.values() for n in OURS)
     if has_kolo:
-        print_versus(points)
-        print_losses(points)
-        print_means(points)
-    mixed = sum(p.is_mixed for p in points.values())
-    count = {c: sum(p.cls == c for p in points.values()) for c in 'SLX-'}
-    print('\nplacement: %d points; %s; %d had bursts of more than one class' % (
-        len(points), ', '.join('%d in class %s' % (n, c) for c, n in count.items() if n), mixed))
-    print('\n'.join(n for n in notes if n.split(':')[0] in CLOSING))
+        print_losses(result)
+        print_versus(result)
+    if '-a' in options or not has_kolo:
+        print_all(result)
+    if has_kolo:
+        print_means(result)
+    print()
+    print_floors(result)
+    if '-B' in options:
+        status = print_slowdowns(data.load(options['-B']), result)
+    mixed = sum(len({c for b in p.bursts.values() for _, c in b} - {'w'}) > 1
+                for p in result.points.values())
+    main_classes = [p.main_class() for p in result.points.values()]
+    print('placement: %d points; %s; %d had bursts of more than one class' % (
+        len(result.points), ', '.join('%d in class %s' % (main_classes.count(c), c)
+                                      for c in data.CLASSES if c in main_classes), mixed))
+    print('\n'.join(n for n in result.notes if n.split(':')[0] in CLOSING))
+    print('files: %s, .txt, .html' % args[0])
+    print(result.closing())
+    sys.exit(status)
 
 
 if __name__ == '__main__':
