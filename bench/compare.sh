@@ -12,6 +12,7 @@
 #   -P          without Kolo and the floors
 #   -D          ranks rewrite their inputs before each operation
 #   -B          in the end, name the points that are slower than in bench/baseline/
+#   -U          in the end, make this run the new baseline
 #   -r N        rounds (default 3)                -t SECONDS  length of a burst (default 0.012)
 #   -m SECONDS  limit of the whole run (default 430; -w 3600): points beyond it are only named
 #
@@ -32,14 +33,14 @@ KOLO_BENCH_LIB=${KOLO_BENCH_LIB:-$root/build/release/libkolo.a}
 pc=$(dirname "$KOLO_BENCH_LIB")/kolo.pc
 KOLO_BENCH_LDLIBS=${KOLO_BENCH_LDLIBS:-$(sed -n 's/^Libs.private: *//p' "$pc" 2>/dev/null)}
 
-nps='2 4 8' rounds=3 burst=0.012 limit=430 fresh='' guard=''
-sizes='8 128 2K 32K 512K 8M 32M'
+nps='2 4 8' rounds=3 burst=0.012 limit=430 fresh='' guard='' renew=''
+sizes='8 128 2K 8K 32K 128K 512K 2M 8M 32M'
 colls='all_reduce reduce_scatter all_gather all_to_all broadcast reduce barrier'
 others='ompi ompi-best ompi-ucx mpich mpich-best gloo ompi5-best ompi5-ucx mpich5 mpich5-mpir'
 others+=' impi oneccl'
 wanted="kolo kolo-win floor-direct floor-staged $others"
 
-while getopts qwn:s:c:k:PDBr:t:m:h option; do
+while getopts qwn:s:c:k:PDBUr:t:m:h option; do
     case $option in
     q) sizes='8 2K 32K 512K 8M' rounds=2 burst=0.01 ;;
     w) sizes='8 32 128 512 2K 8K 32K 128K 512K 2M 8M 32M 128M 256M' limit=3600 ;;
@@ -50,6 +51,7 @@ while getopts qwn:s:c:k:PDBr:t:m:h option; do
     P) wanted=$others ;;
     D) fresh=-F ;;
     B) guard=1 ;;
+    U) renew=1 ;;
     r) rounds=$OPTARG ;;
     t) burst=$OPTARG ;;
     m) limit=$OPTARG ;;
@@ -271,7 +273,7 @@ describe() {
 }
 
 run_all() {
-    local np left=$((limit - SECONDS + began)) todo c s solo status=0
+    local np left todo c s solo status=0
     todo=$(echo "$nps" | wc -w)
     for np in $nps; do
         list_contenders "$np"
@@ -285,10 +287,11 @@ run_all() {
         [[ -n $s ]] || continue
         solo=$((kib / 4 / np / ${#contenders[@]} * 1024)) # larger: one contender at a time
         left=$(((limit - SECONDS + began) / todo))
+        [[ -n ${KOLO_COMPARE_LOCK:-} ]] && left=$limit # the clock here counts waiting, too
         todo=$((todo - 1))
         echo "compare.sh: $np ranks, at most $left s" >&2
         "$bin/run" -n "$np" -s "$s" -c "$(echo $colls | tr ' ' ,)" -o "$csv" -r "$rounds" \
-            -l "$solo" -t "$burst" -m "$left" $fresh "${contenders[@]}" || status=1
+            -l "$solo" -t "$burst" -m "$left" $fresh "${contenders[@]}" >&2 || status=1
     done
     return $status
 }
@@ -312,5 +315,9 @@ echo "# took: $((SECONDS - began)) s" >>"$csv"
 python3 "$root/bench/compare_html.py" "$csv" >"${csv%.csv}.html" || status=2
 [[ -n $guard ]] && set -- -B "$root/bench/baseline/compare.csv" || set --
 python3 "$root/bench/compare_table.py" "$@" "$csv" | tee "${csv%.csv}.txt"
-[[ ${PIPESTATUS[0]} == 0 ]] || exit 2
+case ${PIPESTATUS[0]} in 0) ;; 3) status=1 ;; *) exit 2 ;; esac
+if [[ -n $renew ]]; then
+    python3 "$root/bench/compare_table.py" -p "$csv" >"$root/bench/baseline/compare.csv"
+    cp "${csv%.csv}.txt" "$root/bench/baseline/compare.txt"
+fi
 exit $status

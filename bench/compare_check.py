@@ -80,6 +80,16 @@ def check_counts_and_closing():
     assert even.closing() == 'won 1, lost 0, geometric mean 1.00'
 
 
+def check_packing_keeps_all():
+    result = data.Result(['# date: now'] + CANNED + csv((2, 'barrier', 0, 'gloo', 5, 'w')))
+    again = data.Result(result.packed())
+    assert again.notes == result.notes
+    assert {k: p.__dict__ for k, p in again.points.items()} == {
+        k: p.__dict__ for k, p in result.points.items()}
+    nine = data.Result(csv(*(((8, 'reduce', 8, 'kolo', 1.5, '-'),) * 9)))  # 13 fields, too
+    assert data.Result(nine.packed()).points[8, 'reduce', 8].good('kolo') == [(1.5, '-')] * 9
+
+
 def check_floor_columns():
     result = data.Result(CANNED)
     assert result.floors('kolo') == [(2.0, 'L', (2, 'all_reduce', 8))]

@@ -1,8 +1,11 @@
 """What `make compare` measured, and the arithmetic of its tables and of its page.
 
-A CSV line is one burst of one contender.  Times are compared only within one placement class (S:
-two threads of a core, L: one last-level cache, X: two, -: one CPU): of two contenders the class in
-which both have most bursts counts, and of its bursts the median.
+A CSV line is one burst of one contender; in a packed file it is all bursts of a contender at a
+point, each the time in us and the class: 2,all_reduce,8,kolo,0.213L,0.361X.
+
+Times are compared only within one placement class (S: two threads of a core, L: one last-level
+cache, X: two, -: one CPU): of two contenders the class in which both have most bursts counts, and
+of its bursts the median.
 """
 import statistics
 
@@ -100,6 +103,9 @@ class Result:
             f = line.split(',')
             if line.startswith('#'):
                 self.notes.append(line[2:])
+            elif len(f) > 4 and not f[4][-1:].isdigit():
+                for burst in f[4:]:
+                    self.add((int(f[0]), f[1], int(f[2])), f[3], float(burst[:-1]), burst[-1])
             elif len(f) == 13:
                 self.add((int(f[0]), f[1], int(f[2])), f[3], float(f[5]), f[11])
 
@@ -108,6 +114,15 @@ class Result:
         point.bursts.setdefault(name, []).append((us, cls))
         if cls == 'w':
             point.wrong.add(name)
+
+    def packed(self):
+        """The same as lines of a packed file."""
+        lines = ['# ' + n for n in self.notes]
+        for (np, coll, size), point in self.points.items():
+            for name, bursts in point.bursts.items():
+                lines.append(','.join([str(np), coll, str(size), name] +
+                                      ['%.4g%s' % b for b in bursts]))
+        return lines
 
     def duels(self):
         """(ratio, class, peer, kolo or kolo-win, key) of all points, the worst first."""

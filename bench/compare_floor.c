@@ -219,6 +219,12 @@ static void run_way(struct floor_rank *f, int coll, size_t bytes, int way)
     }
 }
 
+/* Pieces much smaller than the message, or larger than it, are never best. */
+static int is_piece(size_t piece, size_t smaller, size_t bytes)
+{
+    return smaller < bytes && (piece == FLOOR_PIECE || piece * 128 >= bytes);
+}
+
 /* The ways that make sense here; returns how many. */
 static int list_ways(const struct floor_rank *f, int coll, size_t bytes, int *ways)
 {
@@ -228,14 +234,14 @@ static int list_ways(const struct floor_rank *f, int coll, size_t bytes, int *wa
     if (bytes <= FLOOR_SLOT)
         ways[n++] = WAY_SLOT;
     for (int flags = 0; flags < 4 && bytes >= 1024; flags++) {
-        if ((flags & WAY_SPLIT && !can_split) || (flags & WAY_NT && bytes < 128 << 10))
+        if ((flags & WAY_SPLIT && !can_split) || (flags & WAY_NT && bytes < 512 << 10))
             continue;
         if (f->is_staged && bytes >= 8 << 10)
             ways[n++] = flags | WAY_CMA;
         if (!f->is_staged)
             ways[n++] = flags;
         for (int p = 0; f->is_staged && floor_pieces[p]; p++) {
-            if (p == 0 || floor_pieces[p - 1] < bytes)
+            if (is_piece(floor_pieces[p], p ? floor_pieces[p - 1] : 0, bytes))
                 ways[n++] = flags | p * WAY_PIECE;
         }
     }
@@ -256,24 +262,32 @@ static void settle(struct floor_rank *f)
     cmp_barrier(&f->r);
 }
 
+/* Seconds of rank 0 for `count` operations. */
+static double try_way(struct floor_rank *f, int coll, size_t bytes, int way, long count)
+{
+    settle(f);
+    for (long i = 0; i < count / 2 + 1; i++)
+        run_way(f, coll, bytes, way);
+    cmp_barrier(&f->r);
+    double t = cmp_now();
+    for (long i = 0; i < count; i++)
+        run_way(f, coll, bytes, way);
+    cmp_barrier(&f->r);
+    return cmp_now() - t;
+}
+
+/* Each way is tried twice where that is cheap: one try may have been disturbed. */
 static void choose_way(struct floor_rank *f, int coll, size_t bytes)
 {
     int ways[64], nways = list_ways(f, coll, bytes, ways);
-    long count = bytes <= 32 << 10 ? 100 : bytes <= 1 << 20 ? 12 : 2;
+    const long most = f->r.np > f->r.ctl->ncpus ? 16 : 60;
+    const long count = bytes <= 32 << 10 ? most : bytes <= 1 << 20 ? 8 : 2;
     double best = 1e9;
-    if (f->r.np > f->r.ctl->ncpus && count > 30)
-        count = 30;
-    for (int w = 0; w < nways; w++) {
-        settle(f);
-        for (long i = 0; i < count / 3 + 1; i++)
-            run_way(f, coll, bytes, ways[w]);
-        cmp_barrier(&f->r);
-        double t = cmp_now();
-        for (long i = 0; i < count; i++)
-            run_way(f, coll, bytes, ways[w]);
-        cmp_barrier(&f->r);
-        t = cmp_now() - t;
-        if (f->r.rank == 0 && t < best) {
+    for (int turn = 0; turn < (bytes > 4 << 20 ? 1 : 2); turn++) {
+        for (int w = 0; w < nways; w++) {
+            double t = try_way(f, coll, bytes, ways[w], count);
+            if (f->r.rank != 0 || t >= best)
+                continue;
             best = t;
             f->g->way = ways[w];
         }

@@ -2,11 +2,26 @@
  * stores that go through the caches or past them. */
 #include "compare_floor.h"
 
+/* A vector is a cache line where the machine has such registers; its store past the caches then
+ * fills the line at once. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+enum { VEC = 16 };
+typedef float vec __attribute__((vector_size(64)));
+typedef float loose_vec __attribute__((vector_size(64), aligned(4), may_alias));
+static inline void store_past(float *to, vec x)
+{
+    _mm512_stream_ps(to, (__m512)x);
+}
+static inline void fence_past(void)
+{
+    _mm_sfence();
+}
+#elif defined(__AVX__)
+#include <immintrin.h>
+enum { VEC = 8 };
 typedef float vec __attribute__((vector_size(32)));
 typedef float loose_vec __attribute__((vector_size(32), aligned(4), may_alias));
-
-#if defined(__AVX__)
-#include <immintrin.h>
 static inline void store_past(float *to, vec x)
 {
     _mm256_stream_ps(to, (__m256)x);
@@ -16,6 +31,9 @@ static inline void fence_past(void)
     _mm_sfence();
 }
 #else
+enum { VEC = 4 };
+typedef float vec __attribute__((vector_size(16)));
+typedef float loose_vec __attribute__((vector_size(16), aligned(4), may_alias));
 static inline void store_past(float *to, vec x)
 {
     *(loose_vec *)to = x;
@@ -51,14 +69,16 @@ ALWAYS void sum_lines(float **out, int nout, float **in, int nin, size_t n, int 
     for (; is_nt && i < n && ((uintptr_t)(out[0] + i) & 63); i++)
         sum_one(out, nout, in, nin, i);
     for (; i + 16 <= n; i += 16) {
-        vec a = sum_at(in, nin, i), b = sum_at(in, nin, i + 8);
+        vec sum[16 / VEC];
+        for (size_t v = 0; v < 16 / VEC; v++)
+            sum[v] = sum_at(in, nin, i + v * VEC);
         for (int j = 0; j < nout; j++) {
-            if (is_nt) {
-                store_past(out[j] + i, a);
-                store_past(out[j] + i + 8, b);
-            } else {
-                *(loose_vec *)(out[j] + i) = a;
-                *(loose_vec *)(out[j] + i + 8) = b;
+            for (size_t v = 0; v < 16 / VEC; v++) {
+                float *to = out[j] + i + v * VEC;
+                if (is_nt)
+                    store_past(to, sum[v]);
+                else
+                    *(loose_vec *)to = sum[v];
             }
         }
     }

@@ -9,7 +9,7 @@
 
 #include <sys/uio.h>
 
-const size_t floor_pieces[] = {16 << 10, 64 << 10, 128 << 10, FLOOR_PIECE, 0};
+const size_t floor_pieces[] = {16 << 10, 32 << 10, 64 << 10, 128 << 10, FLOOR_PIECE, 0};
 
 /* One operation as a stream of pieces. */
 struct stream {

@@ -140,7 +140,7 @@ def losses(result):
 
 class Plot:
     """Time over size, both logarithmic."""
-    width, height, left, right, top, bottom = 420, 260, 46, 10, 8, 26
+    width, height, left, right, top, bottom = 420, 260, 48, 16, 10, 26
 
     def __init__(self, points):
         self.points = points  # size -> Point

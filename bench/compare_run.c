@@ -27,11 +27,16 @@ void note(struct run *run, const char *format, ...)
     fprintf(stderr, "%s\n", text);
 }
 
-/* Others who work on this machine may hold the same file: then times are taken in turns. */
-void use_machine(const struct run *run, int how)
+void take_machine(struct run *run)
 {
-    while (run->lock_fd >= 0 && flock(run->lock_fd, how) != 0 && errno == EINTR)
+    const double slice_s = 40, asked_at = cmp_now();
+    if (run->lock_fd < 0 || (run->locked_at > 0 && asked_at - run->locked_at < slice_s))
+        return;
+    flock(run->lock_fd, LOCK_UN);
+    while (flock(run->lock_fd, LOCK_EX) != 0 && errno == EINTR)
         continue;
+    run->locked_at = cmp_now();
+    run->start += run->locked_at - asked_at;
 }
 
 static int parse_sizes(struct run *run, char *list)
@@ -161,6 +166,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "cannot open %s: %s\n", run.out_path, strerror(errno));
         return 2;
     }
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
     run.start = cmp_now();
     find_cpus(&run);
     open_lock(&run);

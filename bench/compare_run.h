@@ -47,6 +47,7 @@ struct run {
     FILE *out;
     int ncpus, cpus[CMP_MAX_CPUS];
     int lock_fd;                  /* -1: nobody to agree with */
+    double locked_at;             /* 0: not now */
     int failed;                   /* exit status */
     double foreign_s, measured_s; /* CPU time of others, wall time, in bursts */
 };
@@ -54,8 +55,9 @@ struct run {
 /* A line for the CSV and for whoever watches. */
 __attribute__((format(printf, 2, 3))) void note(struct run *run, const char *format, ...);
 
-/* LOCK_EX while times are taken, LOCK_SH while programs start, LOCK_UN: see CMP_LOCK_ENV. */
-void use_machine(const struct run *run, int how);
+/* Have the machine for the next turns.  Others get theirs here, when they share the file that
+ * CMP_LOCK_ENV names and this run has had it for long; what that takes is not time of the run. */
+void take_machine(struct run *run);
 
 /* compare_contender.c */
 int contender_launch(struct run *run, struct contender *c); /* not 0: nothing will work here */

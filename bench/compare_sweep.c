@@ -7,12 +7,9 @@
  */
 #include "compare_run.h"
 
-#include <sys/file.h>
-
 enum { MAX_RESTARTS = 3 };
 
-static const double hopeless = 20;   /* times slower than the fastest peer: no more turns */
-static const double patience_s = 20; /* hold the machine no longer than this, and one round */
+static const double hopeless = 20; /* times slower than the fastest peer: no more turns */
 
 /* The last burst of the fastest other library, in us; 0 before the first. */
 static double fastest_peer(const struct run *run)
@@ -75,18 +72,11 @@ static void run_point(struct run *run, int coll, size_t bytes, int size_index)
 {
     forget_point(run);
     restart_dead(run);
-    use_machine(run, LOCK_EX);
-    double held = cmp_now();
     for (int round = 0; round < run->rounds + run->extra; round++) {
-        if (cmp_now() - held > patience_s) {
-            use_machine(run, LOCK_UN);
-            use_machine(run, LOCK_EX);
-            held = cmp_now();
-        }
+        take_machine(run);
         if (run_round(run, round, coll, bytes, size_index))
             break;
     }
-    use_machine(run, LOCK_UN);
     fflush(run->out);
 }
 
@@ -157,9 +147,8 @@ static int run_size_alone(struct run *run, int s)
             struct contender *c = &run->contenders[i];
             if (!c->is_able || (c->is_sparse && s % 2))
                 continue;
-            use_machine(run, LOCK_EX);
+            take_machine(run);
             run_alone(run, c, s, round);
-            use_machine(run, LOCK_UN);
         }
     }
     return 0;
@@ -172,12 +161,11 @@ static void run_together(struct run *run, int *nleft)
             run->max_bytes = run->sizes[s];
     }
     run->max_bytes = round_size(CMP_ALL_GATHER, run->max_bytes, run->np);
-    use_machine(run, LOCK_SH);
     for (int i = 0; i < run->ncontenders; i++) {
+        take_machine(run);
         if (contender_launch(run, &run->contenders[i]))
             run->failed = 1;
     }
-    use_machine(run, LOCK_UN);
     for (int s = 0; s < run->nsizes; s++) {
         if (run->sizes[s] <= run->solo_above)
             *nleft += run_size(run, s);
@@ -199,7 +187,8 @@ int sweep(struct run *run)
              run->limit_s, nleft);
     double all_s = run->measured_s * run->ncpus;
     const double foreign_pct = all_s > 0 ? 100 * run->foreign_s / all_s : 0;
-    note(run, "load: np=%d others took %.1f %% of the CPUs while bursts ran%s", run->np,
-         foreign_pct, foreign_pct > 8 ? ": the machine was busy, do not trust these times" : "");
+    note(run, "load: np=%d others took %.1f %% of the CPUs in %.0f s of bursts%s", run->np,
+         foreign_pct, run->measured_s,
+         foreign_pct > 8 ? ": the machine was busy, do not trust these times" : "");
     return run->failed;
 }

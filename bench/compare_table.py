@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Tables of `make compare`.  usage: compare_table.py [-a] [-B BASELINE.csv] FILE.csv
+"""Tables of `make compare`.  usage: compare_table.py [-a] [-p] [-B BASELINE.csv] FILE.csv
 
 The losing points first; then for each number of ranks and collective two rows per size, Kolo with
 malloc buffers and with kolo_mem_alloc buffers (window): its time, how many times slower the fastest
 peer and each peer is (below 1: Kolo loses), and how many times slower than the bare algorithm Kolo
 is (floor).  Last line: won W, lost L, geometric mean X over all points of fastest peer / Kolo.
 -a: the times of all contenders as well.  -B: also name the points that are slower than in that
-file by more than the noise; then the exit status is 3.
+file by more than the noise; then the exit status is 3.  -p: no tables, but the file packed.
 """
 import getopt
 import sys
@@ -17,6 +17,7 @@ from compare_data import OURS, size_text, us_text
 BANDS = (('<= 2K', 0, 2 << 10), ('<= 32K', (2 << 10) + 1, 32 << 10),
          ('<= 2M', (32 << 10) + 1, 2 << 20), ('> 2M', (2 << 20) + 1, 1 << 62))
 CLOSING = ('died', 'wrong', 'time', 'load', 'took')  # notes that belong after the tables
+LONG = ('settings',)  # notes that are left to the CSV
 SLOWER = 1.25  # than the baseline: beyond what two runs of the same code differ by
 
 
@@ -159,14 +160,17 @@ def print_slowdowns(old, new):
 
 
 def main():
-    options, args = getopt.getopt(sys.argv[1:], 'aB:')
+    options, args = getopt.getopt(sys.argv[1:], 'apB:')
     options = dict(options)
     if len(args) != 1:
         sys.exit(__doc__)
     result, status = data.load(args[0]), 0
     if not result.points:
         sys.exit('%s: nothing was measured' % args[0])
-    print('\n'.join(n for n in result.notes if n.split(':')[0] not in CLOSING))
+    if '-p' in options:
+        print('\n'.join(result.packed()))
+        return
+    print('\n'.join(n for n in result.notes if n.split(':')[0] not in CLOSING + LONG))
     has_kolo = any(n in p.bursts for p in result.points.values() for n in OURS)
     if has_kolo:
         print_losses(result)
