@@ -313,10 +313,15 @@ run_all
 status=$?
 echo "# took: $((SECONDS - began)) s" >>"$csv"
 python3 "$root/bench/compare_html.py" "$csv" >"${csv%.csv}.html" || status=2
-[[ -n $guard ]] && set -- -B "$root/bench/baseline/compare.csv" || set --
+set --
+if [[ -n $guard ]]; then
+    [[ -e $root/bench/baseline/compare.csv ]] || die 'there is no bench/baseline/compare.csv'
+    set -- -B "$root/bench/baseline/compare.csv"
+fi
 python3 "$root/bench/compare_table.py" "$@" "$csv" | tee "${csv%.csv}.txt"
 case ${PIPESTATUS[0]} in 0) ;; 3) status=1 ;; *) exit 2 ;; esac
 if [[ -n $renew ]]; then
+    mkdir -p "$root/bench/baseline"
     python3 "$root/bench/compare_table.py" -p "$csv" >"$root/bench/baseline/compare.csv"
     cp "${csv%.csv}.txt" "$root/bench/baseline/compare.txt"
 fi
