@@ -120,9 +120,9 @@ fetch_wheels() {
     done
     [[ -n $list ]] || return 0
     # shellcheck disable=SC2086
-    there=$(python3 "$root/bench/compare_peers.py" "$peers" $list)
+    there=$(python3 -B "$root/bench/compare_peers.py" "$peers" $list)
     for peer in $list; do
-        [[ " $there " == *" $peer "* ]] || drop $peer 'its wheel could not be had'
+        [[ " $there " == *" $peer "* ]] || drop "$peer" '' 2>/dev/null
     done
 }
 

@@ -43,6 +43,10 @@ p, li, figcaption { color: var(--dim); max-width: 62rem; } b { color: var(--fg);
 td, th { padding: .16rem .5rem; text-align: right; font-weight: normal; white-space: nowrap; }
 th { color: var(--dim); } th.name, td.name { text-align: left; }
 .list td { border-top: 1px solid var(--rule); }
+.heats { display: flex; flex-wrap: wrap; gap: 0 2.5rem; } .heats > div { max-width: 100%; }
+.box { max-height: 26rem; overflow: auto; border: 1px solid var(--rule); border-radius: .6rem;
+  display: inline-block; max-width: 100%; background: var(--card); }
+.box th { position: sticky; top: 0; background: var(--card); }
 .heat td { min-width: 2.5rem; font-size: .82rem; border: 1px solid var(--bg); }
 .grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(23rem, 1fr)); }
 figure { margin: 0; background: var(--card); border: 1px solid var(--rule); border-radius: .6rem;
@@ -114,8 +118,9 @@ def heat_map(result, np):
             cells = ''.join(heat_cell(at[s], ours) if s in at else '<td></td>' for s in sizes)
             rows.append('<tr><th class="name">%s, %s</th>%s</tr>' % (
                 esc(nice(coll)), BUFFERS[ours], cells))
-    return '<h3>%d ranks</h3><div class="wide"><table class="heat"><tr><th></th>%s</tr>%s</table>' \
-        '</div>' % (np, ''.join('<th>%s</th>' % size_text(s) for s in sizes), ''.join(rows))
+    head = ''.join('<th>%s</th>' % size_text(s) for s in sizes)
+    return '<div><h3>%d ranks</h3><div class="wide"><table class="heat"><tr><th></th>%s</tr>%s' \
+        '</table></div></div>' % (np, head, ''.join(rows))
 
 
 def losses(result):
@@ -132,7 +137,7 @@ def losses(result):
                         us_text(data.median_in(point.good(peer), cls)), cls))
     if not rows:
         return '<p>Nowhere.</p>'
-    return '<div class="wide"><table class="list"><tr><th>ratio</th><th class="name">collective' \
+    return '<div class="box"><table class="list"><tr><th>ratio</th><th class="name">collective' \
         '</th><th>bytes</th><th>ranks</th><th class="name">buffers</th><th>Kolo, us</th>' \
         '<th class="name">peer</th><th>peer, us</th><th>class</th></tr>%s</table></div>' % (
             ''.join(rows))
@@ -226,7 +231,7 @@ def page(result):
         '<h2>How far ahead</h2><p>Time of the fastest peer / time of Kolo: above 1 Kolo is ahead. '
         'Rows: collective and kind of buffer; columns: bytes of the largest buffer of a rank. Only '
         'times of one placement class are compared; hold the pointer over a cell for them.</p>',
-        ''.join(heat_map(result, np) for np in nps),
+        '<div class="heats">%s</div>' % ''.join(heat_map(result, np) for np in nps),
         '<h2>Where Kolo loses</h2>', losses(result),
         '<h2>Time over size</h2><p>Both axes are logarithmic; lower is better. A line of a library '
         'is the fastest of its settings and versions. The floors are bare algorithms without a '
