@@ -319,7 +319,7 @@ if [[ -n $guard ]]; then
     set -- -B "$root/bench/baseline/compare.csv"
 fi
 python3 "$root/bench/compare_table.py" "$@" "$csv" | tee "${csv%.csv}.txt"
-case ${PIPESTATUS[0]} in 0) ;; 3) status=1 ;; *) exit 2 ;; esac
+[[ ${PIPESTATUS[0]} == 0 ]] || exit 2
 if [[ -n $renew ]]; then
     mkdir -p "$root/bench/baseline"
     python3 "$root/bench/compare_table.py" -p "$csv" >"$root/bench/baseline/compare.csv"
