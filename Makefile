@@ -79,6 +79,7 @@ HELPER := $(wildcard tests/support/*_hello.c tests/support/hello_*.c tests/suppo
 DRIVER := tests/support/test_driver.c
 SUPPORT := $(filter-out $(HELPER) $(DRIVER),$(wildcard tests/support/*.c))
 FUZZ := $(wildcard tests/fuzz/*.c)
+STRESS := $(wildcard tests/stress*.c)
 
 # Criterion cannot start under ThreadSanitizer and does not fail on leaks: those profiles run the
 # tests in the process of a small driver instead.
@@ -96,6 +97,7 @@ EXAMPLE_PROG := $(patsubst %.c,$(BUILD)/%,$(EXAMPLE))
 HELPER_PROG := $(patsubst tests/support/%.c,$(BUILD)/%,$(HELPER))
 TEST_PROG := $(patsubst %,$(BUILD)/tests/%,$(T))
 FUZZ_PROG := $(patsubst tests/%.c,$(BUILD)/%,$(FUZZ))
+STRESS_PROG := $(BUILD)/stress
 
 A := $(BUILD)/libkolo.a
 SO := $(BUILD)/libkolo.so
@@ -131,7 +133,7 @@ $(REDUCE_FLAGS) $(AVX2_FLAGS) $(AVX512_FLAGS)
 endef
 define LINK_TEXT
 $(CC) $(LINK) $(LIBS) $(TEST_LIBS) $(VERSION)
-$(SRC) $(BENCH_PART) $(SUPPORT)
+$(SRC) $(BENCH_PART) $(SUPPORT) $(STRESS)
 endef
 PACKAGE_TEXT = $(PREFIX) $(LIBDIR) $(INCLUDEDIR) $(VERSION) $(LIBS)
 $(BUILD)/flags: export STAMP := $(FLAGS_TEXT)
@@ -190,6 +192,9 @@ $(TEST_PROG): %: %.o $(call obj,$(SUPPORT)) $(INTERNAL) $(BUILD)/link
 $(HELPER_PROG): $(BUILD)/%: $(BUILD)/tests/support/%.o $(INTERNAL) $(BUILD)/link
 	$(call say,LINK,$@)
 	$(Q)$(link)
+$(STRESS_PROG): $(call obj,$(STRESS)) $(INTERNAL) $(BUILD)/link
+	$(call say,LINK,$@)
+	$(Q)$(link)
 $(FUZZ_PROG): $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(INTERNAL) $(BUILD)/link
 	$(call say,LINK,$@)
 	@mkdir -p $(@D)
@@ -207,12 +212,13 @@ below_prefix = $(patsubst $(PREFIX)/%,$${prefix}/%,$(1))
 space := $(subst ,, )
 
 -include $(patsubst %.o,%.d,$(OBJ) $(call obj,$(BENCH) $(BENCH_PART) $(EXAMPLE) $(HELPER) \
-	$(SUPPORT) $(FUZZ)) $(addsuffix .o,$(TEST_PROG)))
+	$(SUPPORT) $(FUZZ) $(STRESS)) $(addsuffix .o,$(TEST_PROG)))
 
 # ---- running ----------------------------------------------------------------------------------
 
 DEMO := $(BUILD)/kolo_bench all_reduce -g 2 -b 8 -e 64M -f 4 -c 1
-.PHONY: deps demo check test run-tests asan tsan fuzz run-fuzz bench compare lint format
+.PHONY: deps demo check test run-tests asan tsan fuzz run-fuzz stress stress-tsan bench compare lint \
+	format
 
 deps: ## install what `make check` needs (through apt when it may)
 	@CC='$(CC)' tests/deps.sh check
@@ -247,6 +253,18 @@ fuzz: ## run every fuzzer for FUZZ_SECONDS each (needs clang)
 fuzz-programs: $(FUZZ_PROG)
 run-fuzz: fuzz-programs
 	@tests/run.sh --fuzz $(FUZZ_SECONDS) $(BUILD) $(FUZZ_PROG)
+
+# make PROFILE=asan stress runs it with AddressSanitizer.
+STRESS_OPTIONS = $(if $(SECONDS),-s $(SECONDS)) $(if $(OPS),-n $(OPS)) $(if $(SEED),-r $(SEED)) \
+	$(if $(WORLD),-w $(WORLD)) -m $(or $(MODE),all)
+# As tests/run.sh: ThreadSanitizer of gcc 12 needs addresses that are not spread widely.
+FIXED = $(if $(filter tsan,$(PROFILE)),TSAN_OPTIONS=$${TSAN_OPTIONS-halt_on_error=1} \
+	$(shell setarch -R true 2>/dev/null && echo setarch -R))
+stress: $(STRESS_PROG) ## random collectives against a reference: OPS=1000000, SECONDS=60, SEED=
+	$(Q)$(FIXED) $(STRESS_PROG) $(STRESS_OPTIONS)
+
+stress-tsan: ## the same with threads as ranks under ThreadSanitizer
+	@$(MAKE) $(PARALLEL) --no-print-directory PROFILE=tsan MODE=local stress
 
 bench: all ## measure every collective on this machine, then the whole sweep beside others (an hour)
 	$(Q)for coll in all_reduce all_gather reduce_scatter all_to_all all_to_all_v broadcast reduce \
@@ -292,6 +310,6 @@ clean: ## remove build/
 	rm -rf build
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1 \2/p' Makefile | \
-		while read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1 \2/p' Makefile | \
+		while read -r name text; do printf '  %-12s %s\n' "$$name" "$$text"; done
 	@echo "Settings: PROFILE=release|debug|asan|tsan V=1 WERROR=1 T= CC CFLAGS LDFLAGS PREFIX DESTDIR"
