@@ -217,8 +217,8 @@ space := $(subst ,, )
 # ---- running ----------------------------------------------------------------------------------
 
 DEMO := $(BUILD)/kolo_bench all_reduce -g 2 -b 8 -e 64M -f 4 -c 1
-.PHONY: deps demo check test run-tests asan tsan fuzz run-fuzz stress stress-tsan bench compare lint \
-	format
+.PHONY: deps demo check test run-tests asan tsan fuzz run-fuzz stress stress-tsan bench compare \
+	instructions lint format
 
 deps: ## install what `make check` needs (through apt when it may)
 	@CC='$(CC)' tests/deps.sh check
@@ -274,6 +274,9 @@ bench: all ## measure every collective on this machine, then the whole sweep bes
 
 compare: all ## measure other libraries beside Kolo
 	bench/compare.sh
+
+instructions: $(BUILD)/prog_instructions ## instructions per operation beside the recorded ones
+	bench/instructions.sh $(BUILD)
 
 lint: all ## layers, fences, headers, symbols, format
 	@CC='$(CC)' BUILD='$(BUILD)' CLANG_FORMAT='$(CLANG_FORMAT)' tests/lint.sh
