@@ -220,7 +220,7 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
     LOG(LOG_INFO, "comm", "%s: rank %d of %d, %d cpus, windows %s, kernels %s", comm->name,
         comm->rank, comm->nranks, facts->ncpus, facts->has_windows ? "yes" : "no",
         comm->engine->reduce->name);
-    return KOLO_OK;
+    return comm_warm(comm);
 }
 
 /* What each rank found while meeting; all see all. */

@@ -120,6 +120,9 @@ void group_forget(struct kolo_comm *comm);
 /* The largest buffer of a rank in bytes, as tables and the tuner count. */
 size_t operation_bytes(enum kolo_coll coll, size_t count, size_t type_bytes, int nranks);
 
+/* comm_warm.c: prepare for the first operations, as far as that is cheap. */
+enum kolo_status comm_warm(struct kolo_comm *comm);
+
 /* comm_plan.c */
 enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *algo,
                               enum kolo_coll coll, int root, struct program **out);
