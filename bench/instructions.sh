@@ -79,6 +79,6 @@ if [ "$record" -eq 1 ]; then
 fi
 [ -e "$table" ] || echo "$table is not there: bench/instructions.sh --record $build writes it"
 if [ "$grown" -gt 0 ]; then
-    echo "$grown rows have grown by more than $limit_percent %: make them small again, or record why"
+    echo "$grown rows have grown by more than $limit_percent %: shrink them, or record them"
     exit 1
 fi

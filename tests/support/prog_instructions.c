@@ -2,8 +2,8 @@
  *
  *     prog_instructions COLLECTIVE RANKS BYTES OPERATIONS
  *
- * One rank calls and returns; two ranks are driven by this thread inside groups, so that nobody ever
- * waits and the count repeats exactly.  Only what runs below measured() is to be counted. */
+ * One rank calls and returns; two ranks are driven by this thread inside groups, so that nobody
+ * ever waits and the count repeats exactly.  Only what runs below measured() is to be counted. */
 #include "kolo.h"
 
 #include <stdio.h>
