@@ -257,6 +257,17 @@ static enum kolo_status agree(struct boot *boot, enum kolo_status mine, struct v
     return status;
 }
 
+/* Bytes of slots per link.  Where each rank has a CPU, all links of a rank together fill what
+ * exceeds its own caches; where ranks share CPUs, as few slots as there may be. */
+static size_t choose_ring(const struct tune_facts *f, size_t slot_bytes)
+{
+    static const size_t all_bytes = 2 << 20;
+    if (tune_is_crowded(f) || f->nranks < 2)
+        return LINK_SLOTS * slot_bytes;
+    const size_t share = all_bytes / (size_t)(f->nranks - 1), least = LINK_RING_LEAST * slot_bytes;
+    return round_up(share > least ? share : least, 4096);
+}
+
 /* Cards, shared memory, agreement. */
 static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
 {
@@ -284,7 +295,8 @@ static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
         shm[r] = cards[r].shm;
     struct tune_facts facts = {.nranks = n, .nranks_here = n, .deterministic = comm->deterministic};
     count_cpus(cards, n, &facts);
-    status = shm_meet(listener, shm, comm->rank, n, cards[0].secret, ms, &t);
+    status = shm_meet(listener, shm, comm->rank, n, choose_ring(&facts, slot_bytes),
+                      cards[0].secret, ms, &t);
     listener = NULL;
     struct vote vote = {0};
     if (status == KOLO_OK) {
@@ -388,7 +400,7 @@ enum kolo_status kolo_comm_create_local(int nranks, const struct kolo_config *co
         .deterministic = pick_deterministic(config),
     };
     if (status == KOLO_OK)
-        status = shm_create_local(nranks, slot_bytes, transports);
+        status = shm_create_local(nranks, slot_bytes, choose_ring(&facts, slot_bytes), transports);
     const bool has_transports = status == KOLO_OK;
     for (int r = 0; r < nranks && status == KOLO_OK; r++) {
         status = comm_begin(config, r, nranks, &made[r]);

@@ -35,7 +35,7 @@ static void populate_link(const struct link *l, bool with_slots)
     populate(l->cells, (size_t)LINK_CELLS * CELL_STRIDE, MADV_POPULATE_WRITE);
     populate((const void *)l->bell, sizeof *l->bell, MADV_POPULATE_WRITE);
     if (with_slots)
-        populate(l->slots, LINK_SLOTS * l->slot_bytes, MADV_POPULATE_WRITE);
+        populate(l->ring, LINK_SLOTS * l->slot_bytes, MADV_POPULATE_WRITE);
     if (with_slots && l->outbox)
         populate(l->outbox, OUTBOX_SLOTS, MADV_POPULATE_READ);
 }

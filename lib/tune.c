@@ -29,7 +29,7 @@ static double predict_ns(const struct tune_facts *f, const struct plan_cost *c, 
 {
     const double s = (double)bytes;
     const int ncpus = max_int(f->ncpus, 1);
-    const bool is_crowded = f->nranks_here > ncpus || f->shares_cpu;
+    const bool is_crowded = tune_is_crowded(f);
     const double per_cpu = is_crowded ? (double)(f->nranks_here + ncpus - 1) / ncpus : 1;
     const double hand_over = is_crowded ? HAND_OVER_CROWDED_NS * per_cpu : HAND_OVER_NS;
     double messages = c->messages, hops = c->hops;

@@ -16,6 +16,12 @@ struct tune_facts {
     bool deterministic;
 };
 
+/* Some ranks take turns on a CPU. */
+static inline bool tune_is_crowded(const struct tune_facts *f)
+{
+    return f->nranks_here > (f->ncpus > 1 ? f->ncpus : 1) || f->shares_cpu;
+}
+
 enum { TUNE_CLASSES = 4 * 48 }; /* quarter octaves of bytes */
 
 struct tune {

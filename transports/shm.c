@@ -30,9 +30,9 @@ enum {
 };
 _Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_SLOTS, "cells end before the slots");
 
-static size_t area_bytes(size_t slot_bytes)
+static size_t area_bytes(size_t ring_bytes)
 {
-    return AREA_SLOTS + round_up(LINK_SLOTS * slot_bytes, 4096);
+    return AREA_SLOTS + round_up(ring_bytes, 4096);
 }
 
 static size_t outbox_bytes(size_t slot_bytes)
@@ -40,10 +40,10 @@ static size_t outbox_bytes(size_t slot_bytes)
     return OUTBOX_SLOTS + round_up(LINK_SLOTS * slot_bytes, 4096);
 }
 
-bool shm_segment_bytes(int n, size_t slot_bytes, size_t *bytes)
+bool shm_segment_bytes(int n, size_t slot_bytes, size_t ring_bytes, size_t *bytes)
 {
     size_t links;
-    return size_mul((size_t)n * LINK_CHANNELS, area_bytes(slot_bytes), &links) &&
+    return size_mul((size_t)n * LINK_CHANNELS, area_bytes(ring_bytes), &links) &&
            size_add(links, SEGMENT_LINKS + LINK_CHANNELS * outbox_bytes(slot_bytes), bytes);
 }
 
@@ -51,7 +51,7 @@ bool shm_segment_bytes(int n, size_t slot_bytes, size_t *bytes)
 static unsigned char *outbox_of(const struct shm *s, int rank, int channel)
 {
     return s->peers[rank].segment + SEGMENT_LINKS +
-           (size_t)s->n * LINK_CHANNELS * area_bytes(s->slot_bytes) +
+           (size_t)s->n * LINK_CHANNELS * area_bytes(s->ring_bytes) +
            (size_t)channel * outbox_bytes(s->slot_bytes);
 }
 
@@ -75,14 +75,15 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
     const int source = is_producer ? s->rank : peer;
     unsigned char *area =
         segment + SEGMENT_LINKS +
-        ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->slot_bytes);
+        ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->ring_bytes);
     *out = (struct link){
         .cells = area + AREA_CELLS,
-        .slots = area + AREA_SLOTS,
+        .ring = area + AREA_SLOTS,
         .outbox = is_producer ? NULL : outbox_of(s, peer, channel),
         .consumed = (_Atomic uint64_t *)(void *)area,
         .bell = t->ops->bell(t, peer),
         .slot_bytes = s->slot_bytes,
+        .ring_bytes = s->ring_bytes,
         .transport = t,
         .peer = peer,
         .channel = channel,
@@ -221,10 +222,10 @@ const struct transport_ops shm_ops = {
     .close = shm_close,
 };
 
-enum kolo_status shm_create(int rank, int n, size_t slot_bytes, struct shm **out)
+enum kolo_status shm_create(int rank, int n, size_t slot_bytes, size_t ring_bytes, struct shm **out)
 {
     size_t bytes;
-    if (!shm_segment_bytes(n, slot_bytes, &bytes))
+    if (!shm_segment_bytes(n, slot_bytes, ring_bytes, &bytes))
         return fail(KOLO_ERR_ARG,
                     "shm: a segment for %d ranks with slots of %zu bytes is too large", n,
                     slot_bytes);
@@ -238,6 +239,7 @@ enum kolo_status shm_create(int rank, int n, size_t slot_bytes, struct shm **out
     s->rank = rank;
     s->n = n;
     s->slot_bytes = slot_bytes;
+    s->ring_bytes = ring_bytes;
     s->segment_bytes = bytes;
     s->peers = peers;
     for (int i = 0; i < n; i++)
@@ -271,14 +273,15 @@ static enum kolo_status group_create(int n, size_t segment_bytes, struct shm_gro
     return KOLO_OK;
 }
 
-enum kolo_status shm_create_local(int n, size_t slot_bytes, struct transport **out)
+enum kolo_status shm_create_local(int n, size_t slot_bytes, size_t ring_bytes,
+                                  struct transport **out)
 {
     struct shm_group *g = NULL;
     int made = 0;
     enum kolo_status status = KOLO_OK;
     for (; made < n && status == KOLO_OK; made++) {
         struct shm *s;
-        status = shm_create(made, n, slot_bytes, &s);
+        status = shm_create(made, n, slot_bytes, ring_bytes, &s);
         if (status == KOLO_OK && !g) {
             status = group_create(n, s->segment_bytes, &g);
             if (status != KOLO_OK)

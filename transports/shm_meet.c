@@ -436,15 +436,15 @@ static uint64_t deadline_after(int64_t ms)
 }
 
 enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *cards, int rank,
-                          int n, const unsigned char secret[16], int64_t timeout_ms,
-                          struct transport **out)
+                          int n, size_t ring_bytes, const unsigned char secret[16],
+                          int64_t timeout_ms, struct transport **out)
 {
     struct meeting m = {.cards = cards,
                         .secret = secret,
                         .listener = listener->fd,
                         .segment_fd = -1,
                         .deadline_ns = deadline_after(timeout_ms)};
-    enum kolo_status status = shm_create(rank, n, listener->slot_bytes, &m.shm);
+    enum kolo_status status = shm_create(rank, n, listener->slot_bytes, ring_bytes, &m.shm);
     if (status != KOLO_OK)
         goto undo_listener;
     status = make_segment(m.shm, &m.segment_fd);
