@@ -18,6 +18,7 @@ enum {
     PAGE = 4096,
     SMALL_BYTES = 8,
     MIDDLE_BYTES = 65536,
+    WARM_BYTES = 4 * MIDDLE_BYTES, /* of slots */
 };
 
 /* Make the pages of [p, p + bytes) present in this process; where the kernel is too old (before
@@ -35,7 +36,8 @@ static void populate_link(const struct link *l, bool with_slots)
     populate(l->cells, (size_t)LINK_CELLS * CELL_STRIDE, MADV_POPULATE_WRITE);
     populate((const void *)l->bell, sizeof *l->bell, MADV_POPULATE_WRITE);
     if (with_slots)
-        populate(l->ring, LINK_SLOTS * l->slot_bytes, MADV_POPULATE_WRITE);
+        populate(l->ring, WARM_BYTES < l->ring_bytes ? (size_t)WARM_BYTES : l->ring_bytes,
+                 MADV_POPULATE_WRITE);
     if (with_slots && l->outbox)
         populate(l->outbox, OUTBOX_SLOTS, MADV_POPULATE_READ);
 }

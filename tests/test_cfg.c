@@ -40,7 +40,7 @@ Test(cfg, defaults)
     cr_assert_eq(cfg_int(CFG_TIMEOUT), 600000);
     cr_assert_eq(cfg_int(CFG_RANK), -1);
     cr_assert_eq(cfg_int(CFG_WAIT), 0);
-    cr_assert_eq(cfg_int(CFG_SLOT_BYTES), 65536);
+    cr_assert_eq(cfg_int(CFG_SLOT_BYTES), 131072);
     cr_assert_str_eq(cfg_str(CFG_ALGO), "");
     for (int i = 0; i < CFG_NKEYS; i++)
         cr_assert(!cfg_is_set((enum cfg_key)i), "option %d", i);
@@ -299,7 +299,7 @@ Test(cfg, print_has_a_row_for_each_option)
     static const char *const rows[][4] = {
         {"KOLO_SETUP_TIMEOUT", "120000ms", "environment", "120000ms"},
         {"KOLO_WAIT", "yield", "environment", "auto"},
-        {"KOLO_SLOT_BYTES", "65536", "default", "65536"},
+        {"KOLO_SLOT_BYTES", "131072", "default", "131072"},
         {"KOLO_LOG", "-", "default", "-"},
         {"name", "value", "origin", "default"},
     };

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS = 400, MOST_BYTES = 70000 };
+enum { CALLS = 300, MOST_BYTES = 270000 };
 
-static const size_t sizes[] = {0,    1,    48,    49,    1024,  1025,  2048,      2049,
-                               4096, 9999, 16384, 16385, 32768, 65536, MOST_BYTES};
+static const size_t sizes[] = {0,    1,    48,    49,    1024,  1025,   2048,      2049,
+                               4096, 9999, 16384, 16385, 65536, 131073, MOST_BYTES};
 
 static unsigned char value(int call, size_t i, int root)
 {

@@ -137,11 +137,20 @@ static const char *bench_open(struct bench *b, struct kolo_comm *comm, bool is_s
 }
 
 /* Every operation and size once in steady state, so that nothing is new later. */
+/* Calls after which every page is there: once around a link's ring of slots (2 MiB), of which a
+ * call takes half its size at least, unless its messages need no slot. */
+static int warm_calls(size_t bytes)
+{
+    enum { RING = 2 << 20, NO_SLOT = 2048 };
+    const size_t around = bytes > NO_SLOT ? RING / (bytes / 2) : 0;
+    return WARM + (int)around;
+}
+
 static const char *warm_up(const struct bench *b, size_t from, size_t to)
 {
     for (size_t k = 0; k < NSIZES; k++)
         for (int coll = 0; coll < NCASES && sizes[k] >= from && sizes[k] <= to; coll++) {
-            const char *wrong = repeat(b, coll, sizes[k], WARM);
+            const char *wrong = repeat(b, coll, sizes[k], warm_calls(sizes[k]));
             if (wrong)
                 return wrong;
         }
@@ -160,7 +169,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 static const char *count_case(const struct bench *b, int coll, size_t bytes)
 {
     struct counts c = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-    const char *wrong = repeat(b, coll, bytes, WARM);
+    const char *wrong = repeat(b, coll, bytes, warm_calls(bytes));
     for (int tries = 0; !wrong && tries < 3; tries++) {
         const struct counts before = count_now();
         wrong = repeat(b, coll, bytes, STEADY);
