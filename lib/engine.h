@@ -83,6 +83,8 @@ struct way {
     uint32_t skip;       /* calls that stage without asking; equal on all ranks */
     uint32_t trial_left; /* tries of the loser still to make in a row; equal on all ranks */
     enum way_kind trial_kind;
+    uint32_t odd;      /* times in a row that were far from what is known */
+    bool is_unsettled; /* so many that nothing known holds any more */
 };
 
 enum job_phase { JOB_ANNOUNCE_SEND, JOB_ANNOUNCE_RECEIVE, JOB_RUN, JOB_DONE };
@@ -119,6 +121,7 @@ struct job {
     struct way *way;  /* NULL: no choice */
     enum way_kind way_taken;
     float staged_ns, remote_ns; /* largest that any rank has announced */
+    bool is_unsettled;          /* some rank has announced that its times do not hold any more */
     uint64_t way_began_ns;
     const struct program *shaped; /* what the fields below were computed for; NULL: nothing */
     size_t type_bytes;
@@ -342,7 +345,8 @@ bool announce_receive(struct engine *e, struct job *j, enum kolo_status *status)
 /* exec_choice.c */
 struct way *way_find(struct engine *e, const struct job *j);
 bool way_skips(struct way *w);
-enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns);
+/* is_unsettled: of any rank. */
+enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns, bool is_unsettled);
 void way_learn(struct way *w, enum way_kind kind, uint64_t ns);
 /* After a failure was shown: wait, bounded, until no peer is in this rank's private memory. */
 void remote_drain(struct engine *e);

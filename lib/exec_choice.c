@@ -4,7 +4,8 @@
  *
  * All ranks must choose alike: each announces its times with its buffers, all take the largest
  * of each and come to the same answer.  Where staging wins, the next few calls do not even
- * announce; now and then the loser gets another try. */
+ * announce; now and then the loser gets another try.  A rank whose times have left what it knew
+ * says so, and all begin anew: the CPUs have been moved. */
 #include "engine.h"
 
 enum {
@@ -14,9 +15,11 @@ enum {
     SKIP = 7,                /* most calls without an announcement after staging has won, ... */
     SKIP_NS = 2000000,       /* ... and how long they may last: nothing is learned meanwhile */
     RETRY = 16,              /* decisions until the loser gets another trial */
-    RETRY_HOPELESS = 128,    /* the same, when it took more than HOPELESS times as long */
+    RETRY_HOPELESS = 48, /* the same, when it took more than HOPELESS times as long: a single try */
     HOPELESS = 3,
+    ODD = 3, /* times in a row that are far from what is known, until everything is tried anew */
 };
+static const float far_off = 1.6f; /* two L3s: staging takes 3 to 4 times as long as in one */
 
 /* What a smaller class has concluded is a better start than trying both: all know which one. */
 static void inherit(struct way *ways, int octave)
@@ -54,8 +57,10 @@ bool way_skips(struct way *w)
     return true;
 }
 
-enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
+enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns, bool is_unsettled)
 {
+    if (is_unsettled)
+        *w = (struct way){0};
     if (w->tries < FIRST_TRIES)
         return w->tries++ < TRIAL ? WAY_REMOTE : WAY_STAGED;
     if (w->trial_left > 0) {
@@ -65,10 +70,10 @@ enum way_kind way_choose(struct way *w, float staged_ns, float remote_ns)
     const bool staged_wins = staged_ns < remote_ns;
     const float best = staged_wins ? staged_ns : remote_ns;
     const float worst = staged_wins ? remote_ns : staged_ns;
-    const uint32_t patience = worst > HOPELESS * best ? RETRY_HOPELESS : RETRY;
-    if (++w->decisions >= patience) {
+    const bool is_hopeless = worst > HOPELESS * best;
+    if (++w->decisions >= (is_hopeless ? RETRY_HOPELESS : RETRY)) {
         w->decisions = 0;
-        w->trial_left = TRIAL - 1;
+        w->trial_left = is_hopeless ? 0 : TRIAL - 1;
         w->trial_kind = staged_wins ? WAY_REMOTE : WAY_STAGED;
         return w->trial_kind;
     }
@@ -85,6 +90,9 @@ void way_learn(struct way *w, enum way_kind kind, uint64_t ns)
     const float now = (float)ns;
     if (w->trial_left > 0)
         return;
+    const bool is_odd = *known > 0 && (now > far_off * *known || now * far_off < *known);
+    w->odd = is_odd && w->tries >= FIRST_TRIES ? w->odd + 1 : 0;
+    w->is_unsettled |= w->odd >= ODD;
     if (*known <= 0 || (now < *known && w->decisions == 0))
         *known = now;
     else if (now < *known)

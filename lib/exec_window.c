@@ -15,6 +15,8 @@ struct announcement {
     struct window_ref out;
     float staged_ns; /* the sender's experience, see exec_choice.c */
     float remote_ns;
+    uint32_t is_unsettled;
+    uint32_t unused;
 };
 _Static_assert(sizeof(struct announcement) <= CELL_INLINE, "travels with the counter");
 
@@ -30,8 +32,9 @@ static struct window_ref own_ref(struct engine *e, const struct job *j, enum pla
 
 static struct announcement own_announcement(struct engine *e, const struct job *j)
 {
-    return (struct announcement){own_ref(e, j, PLAN_IN), own_ref(e, j, PLAN_OUT),
-                                 j->way ? j->way->staged_ns : 0, j->way ? j->way->remote_ns : 0};
+    return (struct announcement){own_ref(e, j, PLAN_IN),         own_ref(e, j, PLAN_OUT),
+                                 j->way ? j->way->staged_ns : 0, j->way ? j->way->remote_ns : 0,
+                                 j->way && j->way->is_unsettled, 0};
 }
 
 bool announce_send(struct engine *e, struct job *j)
@@ -54,6 +57,7 @@ bool announce_send(struct engine *e, struct job *j)
     j->windows_ok = true;
     j->saw_private = j->has_remote = false;
     j->staged_ns = j->remote_ns = 0;
+    j->is_unsettled = false;
     j->phase = JOB_ANNOUNCE_RECEIVE;
     return true;
 }
@@ -84,6 +88,7 @@ static void adopt_times(struct job *j, const struct announcement *a)
 {
     j->staged_ns = a->staged_ns > j->staged_ns ? a->staged_ns : j->staged_ns;
     j->remote_ns = a->remote_ns > j->remote_ns ? a->remote_ns : j->remote_ns;
+    j->is_unsettled |= a->is_unsettled != 0;
 }
 
 static void adopt_announcement(struct engine *e, struct job *j, int peer,
@@ -125,7 +130,7 @@ static void adopt_own(struct engine *e, struct job *j)
 static bool takes_kernel(struct engine *e, struct job *j)
 {
     if (j->way) {
-        j->way_taken = way_choose(j->way, j->staged_ns, j->remote_ns);
+        j->way_taken = way_choose(j->way, j->staged_ns, j->remote_ns, j->is_unsettled);
         j->way_began_ns = now_ns();
         return j->way_taken == WAY_REMOTE;
     }

@@ -27,8 +27,9 @@ static enum way_kind operate(struct pair *p, uint64_t staged_ns, uint64_t remote
     }
     const float s = larger(p->ways[0].staged_ns, p->ways[1].staged_ns);
     const float r = larger(p->ways[0].remote_ns, p->ways[1].remote_ns);
-    const enum way_kind kind = way_choose(&p->ways[0], s, r);
-    cr_assert_eq(way_choose(&p->ways[1], s, r), kind, "the ranks disagree");
+    const bool odd = p->ways[0].is_unsettled || p->ways[1].is_unsettled;
+    const enum way_kind kind = way_choose(&p->ways[0], s, r, odd);
+    cr_assert_eq(way_choose(&p->ways[1], s, r, odd), kind, "the ranks disagree");
     const uint64_t ns = kind == WAY_STAGED ? staged_ns : remote_ns;
     way_learn(&p->ways[0], kind, ns);
     way_learn(&p->ways[1], kind, ns * 3 / 4); /* the second rank is always done earlier */
@@ -62,6 +63,18 @@ Test(choice, changes_its_mind)
     cr_assert_gt(p.remote, 350, "the kernel was taken %d times of 500 after the change", p.remote);
     many(&p, 2000, 4000, 5000); /* and back: found by a retry */
     cr_assert_gt(p.staged, 1000, "staging was taken %d times of 2000 after the way back", p.staged);
+}
+
+/* Long operations, where each wrong choice hurts: a dozen of them decide anew. */
+Test(choice, changes_its_mind_soon)
+{
+    struct pair p = {0};
+    many(&p, 100, 2500000, 5200000);
+    many(&p, 14, 10000000, 5700000); /* to two L3s: staging takes four times as long */
+    many(&p, 40, 10000000, 5700000);
+    cr_assert_gt(p.remote, 30, "the kernel was taken %d times of 40", p.remote);
+    many(&p, 200, 2500000, 5200000); /* and back */
+    cr_assert_gt(p.staged, 90, "staging was taken %d times of 200 after the way back", p.staged);
 }
 
 Test(choice, is_not_fooled_by_a_stall)
