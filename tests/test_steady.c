@@ -141,7 +141,7 @@ static const char *bench_open(struct bench *b, struct kolo_comm *comm, bool is_s
  * call takes half its size at least, unless its messages need no slot. */
 static int warm_calls(size_t bytes)
 {
-    enum { RING = 2 << 20, NO_SLOT = 2048 };
+    enum { RING = 2 << 20, NO_SLOT = 1024 };
     const size_t around = bytes > NO_SLOT ? RING / (bytes / 2) : 0;
     return WARM + (int)around;
 }

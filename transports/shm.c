@@ -25,6 +25,11 @@
 enum {
     SEGMENT_BELL = BOARD_BYTES,
     SEGMENT_LINKS = BOARD_BYTES + 4096,
+    /* In a ring with room for it, messages from RING_FROM on leave the cells, which stay in their
+     * reader's cache (see link_advance), and as many as there are cells may be in flight up to
+     * RING_DEEP: roots run as far ahead.  2 ranks in one L3, broadcast 2 KiB: 0.42 to 0.21 us. */
+    RING_FROM = 1024,
+    RING_DEEP = 16384,
     AREA_CELLS = 128, /* behind the line of `consumed` */
     AREA_SLOTS = 69632,
 };
@@ -76,6 +81,7 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
     unsigned char *area =
         segment + SEGMENT_LINKS +
         ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->ring_bytes);
+    const bool is_deep = s->ring_bytes >= LINK_CELLS * RING_DEEP + (LINK_SLOTS + 1) * s->slot_bytes;
     *out = (struct link){
         .cells = area + AREA_CELLS,
         .ring = area + AREA_SLOTS,
@@ -83,6 +89,8 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
         .consumed = (_Atomic uint64_t *)(void *)area,
         .bell = t->ops->bell(t, peer),
         .slot_bytes = s->slot_bytes,
+        .near_bytes = is_deep ? RING_FROM : CELL_BYTES,
+        .deep_bytes = is_deep ? RING_DEEP : CELL_BYTES,
         .ring_bytes = s->ring_bytes,
         .transport = t,
         .peer = peer,

@@ -12,7 +12,7 @@
  *               slot p mod LINK_SLOTS  [ what is larger, told by cell p ]
  *
  * Invariants, with p = messages sent and c = messages received on a link, both 64-bit, never reset:
- *   c <= p <= c + LINK_CELLS, and a message that uses a slot is sent only when p < c + LINK_SLOTS.
+ *   c <= p <= c + LINK_CELLS, and a message above deep_bytes is sent only when p < c + LINK_SLOTS.
  *   cell p mod LINK_CELLS holds seq == (uint32_t)(p + 1) once message p is complete.
  *
  * What a rank tells all its peers on a channel it may write once, into its *outbox*: OUTBOX_BODIES
@@ -75,6 +75,8 @@ struct link {
     uint64_t credit;             /* producer: last value seen in *consumed */
     uint64_t hold;               /* producer: it sends nothing before *consumed has come to this */
     size_t slot_bytes;           /* largest message */
+    size_t near_bytes;           /* messages up to this lie behind their cell */
+    size_t deep_bytes;           /* messages up to this may be LINK_CELLS in flight */
     size_t ring_bytes;
     size_t ring_at; /* where the next message that needs a slot lies */
     struct transport *transport;
@@ -144,7 +146,7 @@ static inline unsigned char *link_payload(const struct link *l, size_t bytes)
 {
     if (bytes <= CELL_INLINE)
         return link_cell_at(l)->payload;
-    if (bytes <= CELL_BYTES)
+    if (bytes <= l->near_bytes)
         return (unsigned char *)link_cell_at(l) + 64;
     return l->ring + l->ring_at;
 }
@@ -153,7 +155,8 @@ static inline unsigned char *link_payload(const struct link *l, size_t bytes)
  * then written again only when it has long left its reader's own cache, which is cheaper than
  * taking it from there (2 ranks in one L3, exchanges of 32 KiB: 1.8 instead of 4.5 us).  The
  * short ring of LINK_SLOTS stays in the cache that ranks of one CPU share.
- * At most LINK_SLOTS such messages are in flight, so none is overwritten in either. */
+ * At most LINK_SLOTS messages above deep_bytes are in flight, and of those up to deep_bytes as many
+ * as the ring has room for: nothing is overwritten before it was read. */
 static inline void link_advance(struct link *l, size_t bytes)
 {
     const bool is_long = l->ring_bytes >= LINK_RING_LEAST * l->slot_bytes;
@@ -214,9 +217,9 @@ static inline bool link_has_room(struct link *l, uint64_t depth)
 }
 
 /* How many messages of `bytes` may be in flight. */
-static inline uint64_t link_depth(size_t bytes)
+static inline uint64_t link_depth(const struct link *l, size_t bytes)
 {
-    return bytes <= CELL_BYTES ? LINK_CELLS : LINK_SLOTS;
+    return bytes <= l->deep_bytes ? LINK_CELLS : LINK_SLOTS;
 }
 
 static inline uint64_t outbox_depth(size_t bytes)
@@ -244,7 +247,7 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
     /* Release: pairs with link_arrived. */
     atomic_store_explicit(&cell->seq, (uint32_t)(l->count + 1), memory_order_release);
     l->count++;
-    if (bytes > CELL_BYTES && detail == CELL_DATA)
+    if (bytes > l->near_bytes && detail == CELL_DATA)
         link_advance(l, bytes);
     /* Relaxed, without a fence: a sleeper issues a barrier on all CPUs after it set its bell and
      * before it looks at its links a last time (see wait.c), so one of both sides sees the
@@ -257,7 +260,7 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
 static inline void link_consume(struct link *l)
 {
     const struct link_cell *cell = link_cell_at(l);
-    if (cell->bytes > CELL_BYTES && cell->detail == CELL_DATA)
+    if (cell->bytes > l->near_bytes && cell->detail == CELL_DATA)
         link_advance(l, cell->bytes < l->slot_bytes ? cell->bytes : l->slot_bytes);
     l->count++;
     /* The next message may be there already, when the producer runs ahead; else this hits the own
