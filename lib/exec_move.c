@@ -169,25 +169,76 @@ static void move_scaled(struct engine *e, const struct job *j, struct reduce_arg
     }
 }
 
+enum { FEW_BYTES = 64 };
+
+/* n <= FEW_BYTES: pieces that overlap, whose sources are all read before anything is written. */
+static inline void copy_few(unsigned char *to, const unsigned char *from, size_t n)
+{
+    if (n >= 16) {
+        unsigned char a[16], b[16], c[16], d[16];
+        const size_t half = n > 32 ? 16 : 0;
+        memcpy(a, from, 16);
+        memcpy(b, from + half, 16);
+        memcpy(c, from + n - 16 - half, 16);
+        memcpy(d, from + n - 16, 16);
+        memcpy(to, a, 16);
+        memcpy(to + half, b, 16);
+        memcpy(to + n - 16 - half, c, 16);
+        memcpy(to + n - 16, d, 16);
+    } else if (n >= 8) {
+        uint64_t a, b;
+        memcpy(&a, from, 8);
+        memcpy(&b, from + n - 8, 8);
+        memcpy(to, &a, 8);
+        memcpy(to + n - 8, &b, 8);
+    } else if (n >= 4) {
+        uint32_t a, b;
+        memcpy(&a, from, 4);
+        memcpy(&b, from + n - 4, 4);
+        memcpy(to, &a, 4);
+        memcpy(to + n - 4, &b, 4);
+    } else {
+        for (size_t i = 0; i < n; i++)
+            to[i] = from[i];
+    }
+}
+
+/* The copies of a move that computes nothing. */
+static void copy_local(struct engine *e, const struct move *m, size_t bytes, bool stream)
+{
+    if (bytes <= FEW_BYTES) {
+        for (int k = 0; k < m->ndst; k++)
+            if (e->dst[k] != e->src[0])
+                copy_few(e->dst[k], e->src[0], bytes);
+    } else if (m->ndst > 1 || e->dst[0] != e->src[0]) { /* in place there is nothing to copy */
+        const struct reduce_args args = {.dst = e->dst,
+                                         .src = e->src,
+                                         .ndst = m->ndst,
+                                         .nsrc = 1,
+                                         .count = bytes,
+                                         .stream = stream};
+        e->reduce->copy(&args);
+    }
+}
+
 void move_local(struct engine *e, const struct job *j, const struct move *m, size_t len)
 {
     const bool is_avg = m->is_final && j->post_div > 0;
+    const bool stream = j->stream && m->may_stream, scales = j->pre && m->from_in >= 0;
+    if (m->nsrc == 1 && !is_avg && !scales) {
+        copy_local(e, m, len * j->type_bytes, stream);
+        return;
+    }
     struct reduce_args args = {
         .dst = e->dst,
         .src = e->src,
         .ndst = m->ndst,
         .nsrc = m->nsrc,
         .count = len,
-        .stream = j->stream && m->may_stream,
+        .stream = stream,
     };
-    if (UNLIKELY(j->pre && m->from_in >= 0)) {
+    if (UNLIKELY(scales)) {
         move_scaled(e, j, &args, m->from_in);
-        return;
-    }
-    if (m->nsrc == 1 && !is_avg) {
-        args.count = len * j->type_bytes;
-        if (m->ndst > 1 || e->dst[0] != e->src[0]) /* in place there is nothing to copy */
-            e->reduce->copy(&args);
         return;
     }
     args.post_div = is_avg ? j->post_div : 0;
