@@ -205,6 +205,7 @@ enum kolo_status engine_run_job(struct engine *e, struct job *j)
     job_start(e, j);
     if (j->phase != JOB_DONE)
         job_progress(e, j, &status);
+    job_show(e, j);
     if (j->phase != JOB_DONE)
         return run_on(e, j, status);
     job_end(e, j, false, KOLO_OK);
@@ -239,6 +240,12 @@ static bool p2p_progress(struct engine *e, struct engine_run *run, uint64_t pass
     return moved;
 }
 
+static void start_and_show(struct engine *e, struct job *j)
+{
+    job_start(e, j);
+    job_show(e, j);
+}
+
 static bool collectives_progress(struct engine *e, struct engine_run *run)
 {
     struct job *j = run->collectives;
@@ -247,7 +254,7 @@ static bool collectives_progress(struct engine *e, struct engine_run *run)
         job_end(e, j, true, KOLO_OK);
         run->collectives = j = j->next;
         if (j)
-            job_start(e, j);
+            start_and_show(e, j);
         moved = true;
     }
     return moved;
@@ -259,9 +266,9 @@ static void run_start(struct engine_run *run)
     if (run->status != KOLO_OK)
         return;
     if (run->collectives)
-        job_start(run->engine, run->collectives);
+        start_and_show(run->engine, run->collectives);
     for (struct job *j = run->p2p; j; j = j->next)
-        job_start(run->engine, j);
+        start_and_show(run->engine, j);
 }
 
 static bool run_is_over(const struct engine_run *run)

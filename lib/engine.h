@@ -352,6 +352,9 @@ void way_learn(struct way *w, enum way_kind kind, uint64_t ns);
 void remote_drain(struct engine *e);
 /* One pass over a job; true when something moved.  Sets *status on a mismatch. */
 bool job_progress(struct engine *e, struct job *j, enum kolo_status *status);
+/* The next job of the engine; then, before it waits, show it to the peers and the recorder: after
+ * its first messages, which others wait for. */
 void job_start(struct engine *e, struct job *j);
+void job_show(struct engine *e, struct job *j);
 
 #endif

@@ -7,6 +7,8 @@
  * Everything here is resumable: a step that cannot run yet leaves no trace. */
 #include "engine.h"
 
+#include <sched.h>
+
 /* What is told to all peers and is larger goes through the outbox. */
 enum { SHOUT_BYTES = 1024 };
 
@@ -33,11 +35,24 @@ __attribute__((cold, noinline)) enum kolo_status job_differs(struct engine *e, c
     return engine_break(e, KOLO_ERR_MISMATCH);
 }
 
+/* A rank shows a call just after its first messages. */
+static bool board_await(const struct engine *e, int peer, uint64_t seq, struct call *out)
+{
+    enum { PATIENCE_NS = 10000000 };
+    const uint64_t end = now_ns() + PATIENCE_NS;
+    while (!board_find(e->boards[peer], seq, out)) {
+        if (now_ns() > end)
+            return false;
+        sched_yield();
+    }
+    return true;
+}
+
 __attribute__((cold, noinline)) enum kolo_status job_mismatch(struct engine *e, struct job *j,
                                                               const struct link *l, size_t bytes)
 {
     struct call other;
-    if (l->channel != LINK_CHANNEL_P2P && board_find(e->boards[l->peer], j->seq, &other) &&
+    if (l->channel != LINK_CHANNEL_P2P && board_await(e, l->peer, j->seq, &other) &&
         !call_matches(&other, &j->call))
         return job_differs(e, j, l->peer, &other);
     char mine[160];
@@ -223,8 +238,10 @@ bool job_progress(struct engine *e, struct job *j, enum kolo_status *status)
     return moved;
 }
 
-static void record_start(struct engine *e, struct job *j)
+void job_show(struct engine *e, struct job *j)
 {
+    if (!coll_is_p2p(j->call.coll))
+        board_publish(e->board, j->seq, &j->call);
     j->recorded = e->record.next;
     *record_add(&e->record) = (struct record_event){
         .ticks = record_ticks(),
@@ -255,15 +272,9 @@ static void choose_program(struct engine *e, struct job *j)
 
 void job_start(struct engine *e, struct job *j)
 {
-    if (coll_is_p2p(j->call.coll)) {
-        j->seq = 0;
-    } else {
-        j->seq = e->seq++;
-        board_publish(e->board, j->seq, &j->call);
-    }
+    j->seq = coll_is_p2p(j->call.coll) ? 0 : e->seq++;
     j->began_ns = 0;
     j->signature = call_signature(j->hash, j->seq);
-    record_start(e, j);
     j->way_taken = WAY_NONE;
     j->way = NULL;
     if (j->fallback)
