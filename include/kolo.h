@@ -327,7 +327,11 @@ KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_recv(void *buf, size_t count, int
  * time; each communicator of a group needs a stream of its own, or NULL (USAGE). kolo_group_end
  * returns the first error; a call of the group that had failed makes it return that error
  * without having started anything.  Nothing else but collectives, send and recv belongs into a
- * group. */
+ * group.
+ * All ranks group their collectives alike (MISMATCH).  Consecutive all_reduces of one type and
+ * reduction, of at most 64 KiB each, run as one where the buffers allow it: no operation writes
+ * what another one reads or writes.  The results are the same, and many small ones take much less
+ * time than one by one. */
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_group_begin(void);
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_group_end(void);
 

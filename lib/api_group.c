@@ -168,8 +168,10 @@ static enum kolo_status run_self_pair(const struct self_pair *p)
 
 /* ---- running the rest ---- */
 
-/* Cut the list into batches, one per communicator, in order of first appearance. */
-static size_t make_batches(struct operation *list, struct operation **batches)
+/* Cut the list into batches, one per communicator, in order of first appearance.  tails: room for
+ * as many as there are operations. */
+static size_t make_batches(struct operation *list, struct operation **batches,
+                           struct operation **tails)
 {
     size_t n = 0;
     while (list) {
@@ -179,14 +181,11 @@ static size_t make_batches(struct operation *list, struct operation **batches)
         size_t i = 0;
         while (i < n && batches[i]->comm != op->comm)
             i++;
-        if (i == n) {
+        if (i == n)
             batches[n++] = op;
-            continue;
-        }
-        struct operation *last = batches[i];
-        while (last->next)
-            last = last->next;
-        last->next = op;
+        else
+            tails[i]->next = op;
+        tails[i] = op;
     }
     return n;
 }
@@ -264,52 +263,102 @@ static enum kolo_status run_batches(struct operation **batches, size_t n, struct
 }
 
 /* A stream runs its work in order, and the operations of a group that wait for each other could not
- * start. */
-static enum kolo_status check_streams(void)
+ * start.  seen: room for the first operation of each stream. */
+static enum kolo_status check_streams(struct operation **seen)
 {
-    for (const struct operation *a = group.first; a; a = a->next)
-        for (const struct operation *b = a->next; a->stream && b; b = b->next)
-            if (b->stream == a->stream && b->comm != a->comm)
-                return fail(KOLO_ERR_USAGE,
-                            "a group has operations of two communicators on one stream: "
-                            "give each communicator a stream of its own");
+    size_t n = 0;
+    for (struct operation *op = group.first; op; op = op->next) {
+        size_t i = 0;
+        while (i < n && seen[i]->stream != op->stream)
+            i++;
+        if (!op->stream || (i < n && seen[i]->comm == op->comm))
+            continue;
+        if (i < n)
+            return fail(KOLO_ERR_USAGE,
+                        "a group has operations of two communicators on one stream: "
+                        "give each communicator a stream of its own");
+        seen[n++] = op;
+    }
     return KOLO_OK;
+}
+
+/* What running a group needs, n of each; kept by the communicator of its first operation. */
+struct group_room {
+    size_t n;
+    struct operation **batches;
+    struct operation **tails;
+    struct kolo_comm **awaited;
+    struct engine_run *runs;
+    struct self_pair *pairs;
+};
+
+void group_room_destroy(struct group_room *room)
+{
+    if (!room)
+        return;
+    mem_free(room->batches);
+    mem_free(room->tails);
+    mem_free(room->awaited);
+    mem_free(room->runs);
+    mem_free(room->pairs);
+    mem_free(room);
+}
+
+static enum kolo_status reserve_room(struct kolo_comm *comm, size_t n, struct group_room **out)
+{
+    if (comm->group_room && comm->group_room->n >= n) {
+        *out = comm->group_room;
+        return KOLO_OK;
+    }
+    struct group_room *room = mem_calloc(1, sizeof *room);
+    if (room) {
+        room->n = n;
+        room->batches = mem_calloc(n, sizeof(struct operation *));
+        room->tails = mem_calloc(n, sizeof(struct operation *));
+        room->awaited = mem_calloc(n, sizeof(struct kolo_comm *));
+        room->runs = mem_calloc(n, sizeof *room->runs);
+        room->pairs = mem_calloc(n, sizeof *room->pairs);
+    }
+    if (!room || !room->batches || !room->tails || !room->awaited || !room->runs || !room->pairs) {
+        group_room_destroy(room);
+        return fail(KOLO_ERR_NOMEM, "out of memory for a group");
+    }
+    group_room_destroy(comm->group_room);
+    *out = comm->group_room = room;
+    return KOLO_OK;
+}
+
+/* Nothing of the group has started: give its operations back. */
+static enum kolo_status refuse(const struct self_pair *pairs, size_t n, enum kolo_status status)
+{
+    engine_note(group.first ? group.first->comm->engine : pairs[0].send->comm->engine);
+    operations_give(group.first);
+    for (size_t i = 0; i < n; i++) {
+        operation_give(pairs[i].send);
+        operation_give(pairs[i].recv);
+    }
+    return status;
 }
 
 static enum kolo_status run_group(void)
 {
-    const size_t n = group.n;
-    struct operation **batches = mem_calloc(n, sizeof(struct operation *));
-    struct engine_run *runs = mem_calloc(n, sizeof *runs);
-    struct self_pair *pairs = mem_calloc(n, sizeof *pairs);
-    struct kolo_comm **awaited = mem_calloc(n, sizeof(struct kolo_comm *));
+    struct group_room *room = NULL;
     size_t npairs = 0;
-    enum kolo_status status = batches && runs && pairs && awaited
-                                  ? check_streams()
-                                  : fail(KOLO_ERR_NOMEM, "out of memory for a group");
+    enum kolo_status status = reserve_room(group.first->comm, group.n, &room);
+    if (status != KOLO_OK)
+        return refuse(NULL, 0, status);
+    status = check_streams(room->tails);
     if (status == KOLO_OK)
-        status = take_self_pairs(pairs, &npairs);
-    if (status != KOLO_OK) {
-        engine_note(group.first ? group.first->comm->engine : pairs[0].send->comm->engine);
-        operations_give(group.first);
-        for (size_t i = 0; i < npairs; i++) {
-            operation_give(pairs[i].send);
-            operation_give(pairs[i].recv);
-        }
-    } else {
-        for (size_t i = 0; i < npairs; i++) {
-            const enum kolo_status copied = run_self_pair(&pairs[i]);
-            status = status != KOLO_OK ? status : copied;
-        }
-        const enum kolo_status ran =
-            run_batches(batches, make_batches(group.first, batches), runs, awaited);
-        status = status != KOLO_OK ? status : ran;
+        status = take_self_pairs(room->pairs, &npairs);
+    if (status != KOLO_OK)
+        return refuse(room->pairs, npairs, status);
+    for (size_t i = 0; i < npairs; i++) {
+        const enum kolo_status copied = run_self_pair(&room->pairs[i]);
+        status = status != KOLO_OK ? status : copied;
     }
-    mem_free(batches);
-    mem_free(runs);
-    mem_free(pairs);
-    mem_free(awaited);
-    return status;
+    const size_t n = make_batches(group.first, room->batches, room->tails);
+    const enum kolo_status ran = run_batches(room->batches, n, room->runs, room->awaited);
+    return status != KOLO_OK ? status : ran;
 }
 
 enum kolo_status kolo_group_end(void)

@@ -199,6 +199,8 @@ enum kolo_status kolo_metrics(const struct kolo_comm *comm, char *text, size_t s
     print_counter(&t, "kolo_window_misses_total",
                   "Operations that fell back to staging because a buffer was private memory.",
                   c->window_misses, comm);
+    print_counter(&t, "kolo_fused_operations_total",
+                  "Operations of groups that ran as part of a bucket.", c->fused_operations, comm);
     return finish(&t, needed);
 }
 

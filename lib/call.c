@@ -24,9 +24,19 @@ void call_text(const struct call *c, uint64_t seq, char *out, size_t size)
 {
     struct text t;
     text_init(&t, out, size);
-    text_add(&t, "%s(", kolo_coll_name((int)c->coll));
     const char *type = c->type >= 0 && c->type < KOLO_NTYPES ? type_names[c->type] : "?";
     const int op = shared_op(c->op);
+    const char *op_name = op == KOLO_OP_FIRST_CUSTOM       ? "pre-multiplied sum"
+                          : op >= 0 && op < (int)KOLO_NOPS ? op_names[op]
+                                                           : "?";
+    if (c->coll == KOLO_COLL_ALL_REDUCE && c->root < 0) {
+        text_add(&t,
+                 "a group of %d all_reduce(counts with hash %zx, %s, %s) as operations %" PRIu64
+                 " to %" PRIu64,
+                 -c->root, c->count, type, op_name, seq, seq - 1 + (uint64_t)-c->root);
+        return;
+    }
+    text_add(&t, "%s(", kolo_coll_name((int)c->coll));
     if (coll_is_p2p(c->coll)) {
         text_add(&t, "count %zu, %s, peer %d)", c->count, type, c->root);
         return;
@@ -38,10 +48,7 @@ void call_text(const struct call *c, uint64_t seq, char *out, size_t size)
     else if (c->coll != KOLO_COLL_BARRIER)
         text_add(&t, "count %zu, %s", c->count, type);
     if (coll_reduces(c->coll))
-        text_add(&t, ", %s",
-                 op == KOLO_OP_FIRST_CUSTOM       ? "pre-multiplied sum"
-                 : op >= 0 && op < (int)KOLO_NOPS ? op_names[op]
-                                                  : "?");
+        text_add(&t, ", %s", op_name);
     if (coll_has_root(c->coll))
         text_add(&t, ", root %d", c->root);
     text_add(&t, ") as operation %" PRIu64, seq);

@@ -28,6 +28,7 @@
     X(WINDOWS, "KOLO_WINDOWS", INT, 1, 0, 1, "0: never read or write buffers of peers directly")   \
     X(CMA, "KOLO_CMA", ENUM, 0, 0, 2,                                                              \
       "auto|always|never: read and write private buffers of peers through the kernel")             \
+    X(FUSE, "KOLO_FUSE", INT, 1, 0, 1, "0: run the small all_reduces of a group one by one")       \
     X(CPU, "KOLO_CPU", STR, "", 0, 0, "kernels to allow: c, avx2, avx512, neon; empty: the best")  \
     X(HEAP_BYTES, "KOLO_HEAP_BYTES", BYTES, 0, 0, INT64_MAX,                                       \
       "address space for kolo_mem_alloc; 0: as much as the machine has memory")                    \

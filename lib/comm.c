@@ -86,9 +86,9 @@ static uint64_t plan_options_hash(const struct kolo_comm *comm)
 {
     static const unsigned char key[16] = "kolo options  ";
     const char *algo = cfg_str(CFG_ALGO);
-    const uint64_t facts[3] = {siphash(key, algo, strlen(algo)),
+    const uint64_t facts[4] = {siphash(key, algo, strlen(algo)),
                                comm->plan_file ? file_hash(comm->plan_file) : 1,
-                               (uint64_t)cfg_int(CFG_CMA)};
+                               (uint64_t)cfg_int(CFG_CMA), (uint64_t)cfg_int(CFG_FUSE)};
     return siphash(key, facts, sizeof facts);
 }
 
@@ -127,8 +127,8 @@ static enum kolo_status check_cards(const struct comm_card *cards, int n)
             return fail(
                 KOLO_ERR_SETUP,
                 "ranks 0 and %d have different settings of deterministic, KOLO_ALGO, "
-                "KOLO_WINDOWS, KOLO_CMA, KOLO_SLOT_BYTES or the plan file: set them alike on "
-                "all ranks",
+                "KOLO_WINDOWS, KOLO_CMA, KOLO_FUSE, KOLO_SLOT_BYTES or the plan file: set them "
+                "alike on all ranks",
                 r);
     }
     return KOLO_OK;
@@ -432,6 +432,8 @@ void kolo_comm_destroy(struct kolo_comm *comm)
     if (!is_child)
         worker_destroy(comm->worker); /* a child has no such thread */
     comm_programs_destroy(comm);
+    fuse_destroy(comm);
+    group_room_destroy(comm->group_room);
     engine_destroy(comm->engine, is_child);
     for (int c = 0; c < KOLO_NCOLLS; c++)
         if (comm->blocking[c])

@@ -34,6 +34,8 @@ struct operation {
     bool has_recv;
     size_t send_extent, recv_extent;
     uintptr_t in_place;
+    struct bucket *bucket; /* of the run of operations that starts with this one; or NULL */
+    bool is_fused;         /* it runs as part of a bucket */
     struct kolo_stream *stream;
     struct operation *next; /* of one communicator's batch; or in the free list */
 };
@@ -74,6 +76,10 @@ struct kolo_comm {
     size_t nprograms;
     struct program **loaded; /* of the user's plan file */
     size_t nloaded;
+    struct group_room *group_room; /* api_group.c; or NULL */
+    struct bucket **buckets;       /* fuse.c; touched by the thread that drives the engine */
+    size_t nbuckets;
+    uint64_t bucket_age; /* batches so far */
     struct custom_op *custom;
     int ncustom;
     struct registration *registered;
@@ -108,6 +114,10 @@ enum kolo_status comm_submit(struct operation *batch);
 /* Bind a batch of one communicator.  Other ranks may have started theirs, and nothing short of
  * breaking ends it for them: so an error breaks the engine. */
 enum kolo_status comm_bind_batch(struct operation *batch);
+/* fuse.c: find the runs of small all_reduces of a batch, and bind them as buckets. */
+enum kolo_status fuse_batch(struct kolo_comm *comm, struct operation *batch);
+struct job *fuse_job(struct bucket *b);
+void fuse_destroy(struct kolo_comm *comm);
 /* Split a batch into the lists of an engine run. */
 void comm_fill_run(struct engine_run *run, struct operation *batch);
 void comm_quiet(struct kolo_comm *comm);
@@ -116,6 +126,7 @@ enum kolo_status worker_get(struct kolo_comm *comm, struct worker **out);
 /* api_group.c: whether this thread collects a group; forget what it holds of a communicator. */
 bool group_is_open(void);
 void group_forget(struct kolo_comm *comm);
+void group_room_destroy(struct group_room *room); /* takes NULL */
 
 /* The largest buffer of a rank in bytes, as tables and the tuner count. */
 size_t operation_bytes(enum kolo_coll coll, size_t count, size_t type_bytes, int nranks);

@@ -166,14 +166,18 @@ void engine_abort(struct engine *e)
 
 void job_end(struct engine *e, const struct job *j, bool has_waited, enum kolo_status status)
 {
-    if (status != KOLO_OK) {
-        record_end(&e->record, j->recorded, RECORD_FAILED, status);
-        return;
-    }
     uint64_t took = 0;
-    if (has_waited)
+    if (status == KOLO_OK && has_waited)
         took = record_ticks() - e->record.events[j->recorded % RECORD_EVENTS].ticks;
-    record_end(&e->record, j->recorded, RECORD_DONE, took < INT32_MAX ? (int32_t)took : INT32_MAX);
+    const enum record_kind kind = status != KOLO_OK          ? RECORD_FAILED
+                                  : j->phase == JOB_DECLINED ? RECORD_SPLIT
+                                                             : RECORD_DONE;
+    const int32_t result = status != KOLO_OK  ? (int32_t)status
+                           : took < INT32_MAX ? (int32_t)took
+                                              : INT32_MAX;
+    record_end(&e->record, j->recorded, kind, result);
+    for (int i = 1; UNLIKELY(j->fused != NULL) && i < j->fused->nops; i++)
+        record_end(&e->record, j->recorded + (uint64_t)i, kind, result);
 }
 
 /* The rest of a job that could not run to its end at once. */
@@ -246,14 +250,30 @@ static void start_and_show(struct engine *e, struct job *j)
     job_show(e, j);
 }
 
+/* The job of the list is over: the next one; or its operations, when it was declined.  They take
+ * new numbers: under the old ones a peer may still show the group. */
+static struct job *job_after(struct engine *e, struct job *j, enum kolo_status *status)
+{
+    job_end(e, j, true, KOLO_OK);
+    if (LIKELY(j->phase == JOB_DONE))
+        return j->next;
+    struct job *first, *last;
+    const enum kolo_status split = j->fused->split(j->fused, &first, &last);
+    if (split != KOLO_OK) {
+        *status = engine_break(e, split);
+        return j;
+    }
+    last->next = j->next;
+    return first;
+}
+
 static bool collectives_progress(struct engine *e, struct engine_run *run)
 {
     struct job *j = run->collectives;
     bool moved = job_progress(e, j, &run->status);
-    while (run->status == KOLO_OK && j && j->phase == JOB_DONE) {
-        job_end(e, j, true, KOLO_OK);
-        run->collectives = j = j->next;
-        if (j)
+    while (run->status == KOLO_OK && j && j->phase >= JOB_DONE) {
+        run->collectives = j = job_after(e, j, &run->status);
+        if (j && run->status == KOLO_OK)
             start_and_show(e, j);
         moved = true;
     }

@@ -16,6 +16,7 @@
 #include "transport.h"
 
 struct engine;
+struct job;
 
 /* A plan with its links resolved; owned by whoever compiled it, used by many jobs. */
 struct program {
@@ -59,7 +60,8 @@ struct move {
 struct ready_step {
     size_t len;     /* elements of its stretch, of all rounds */
     size_t most;    /* ... of which so many in a round */
-    bool is_simple; /* one stretch of memory for each operand; else only this is set */
+    bool is_simple; /* one stretch of memory for each operand; else only this is set, and len in
+                       fused jobs */
     struct move move;
 };
 
@@ -87,21 +89,63 @@ struct way {
     bool is_unsettled; /* so many that nothing known holds any more */
 };
 
-enum job_phase { JOB_ANNOUNCE_SEND, JOB_ANNOUNCE_RECEIVE, JOB_RUN, JOB_DONE };
+enum job_phase {
+    JOB_ANNOUNCE_SEND,
+    JOB_ANNOUNCE_RECEIVE,
+    JOB_RUN,
+    JOB_DONE,
+    JOB_DECLINED, /* a fused job: its operations are to run one by one */
+};
 
 /* What the operation is, in the API's terms; for signatures, records and messages. */
 struct call {
     enum kolo_coll coll;
     int type;
     int op;       /* enum kolo_op, or a custom handle */
-    int root;     /* rooted collectives; the peer for send and recv; else 0 */
-    size_t count; /* the API's count; for v-variants the sum or a hash that ranks share */
+    int root;     /* rooted collectives; the peer for send and recv; fused: -operations; else 0 */
+    size_t count; /* the API's count; for v-variants and fused the sum or a hash that ranks share */
 };
+
+/* Where a buffer is, for peers: kind and place of its window_ref in one word. */
+struct fused_place {
+    uint64_t in;
+    uint64_t out;
+};
+enum { PLACE_KIND_BIT = 60 };
+
+/* What a job of several all_reduces needs beyond a job.  fuse.c owns and fills it, exec_fuse.c
+ * brings the ranks to one decision.  Chunks are operations, or parts of them. */
+struct fused {
+    int nops;
+    int nchunks;
+    size_t *op_bytes;
+    int *chunk_op;
+    size_t *chunk_from;          /* bytes into its operation */
+    struct program *staged;      /* packs chunks into messages */
+    struct program *direct;      /* between the buffers; NULL without windows */
+    struct ready_step *ready[2]; /* elements per step of each of both */
+    int share_first;             /* the operations in the direct program of this rank */
+    int share_end;               /* one behind the last */
+    bool may_fuse;               /* this rank's buffers allow it */
+    bool is_shared;              /* they are windows, and `places` says where */
+    bool all_may, all_shared;    /* as far as cards have come */
+    struct fused_place *places;
+    void **peer_at[2]; /* inputs, outputs: per peer, per operation of the share */
+    /* All have agreed to run the operations one by one: bind them, and link their jobs. */
+    enum kolo_status (*split)(struct fused *f, struct job **first, struct job **last);
+};
+
+/* Of an operation of the share, in peer_at. */
+static inline size_t fused_index(const struct fused *f, int peer, int op)
+{
+    return (size_t)peer * (size_t)(f->share_end - f->share_first) + (size_t)(op - f->share_first);
+}
 
 /* Owned by the communicator; recycled.  Fields above the line are set by the binder. */
 struct job {
     struct call call;
     struct program *program;
+    struct fused *fused;      /* several operations in one; NULL: one */
     struct program *fallback; /* when the windows turn out not to be usable; NULL without windows */
     unsigned char *base[2];   /* PLAN_IN, PLAN_OUT */
     struct layout layout[2];
@@ -168,6 +212,7 @@ struct engine_counters {
     uint64_t sleeps;
     uint64_t window_operations;
     uint64_t window_misses;
+    uint64_t fused_operations;
 };
 
 struct engine {
@@ -225,6 +270,9 @@ void program_destroy(struct program *p); /* takes NULL */
 
 /* Make a job ready to start; sizes lanes and scratch.  Errors: NOMEM; nothing is changed then. */
 enum kolo_status job_prepare(struct engine *e, struct job *j);
+
+/* The part of it that depends on type, reduction and sizes alone. */
+void job_set_arithmetic(struct engine *e, struct job *j);
 
 /* Free what a job holds, not the job. */
 void job_release(struct job *j);
@@ -342,6 +390,9 @@ enum kolo_status job_mismatch(struct engine *e, struct job *j, const struct link
 /* exec_window.c: true when something moved; the job's phase tells how far it is. */
 bool announce_send(struct engine *e, struct job *j);
 bool announce_receive(struct engine *e, struct job *j, enum kolo_status *status);
+/* exec_fuse.c: the same for a fused job. */
+bool fused_send(struct engine *e, struct job *j);
+bool fused_receive(struct engine *e, struct job *j, enum kolo_status *status);
 /* exec_choice.c */
 struct way *way_find(struct engine *e, const struct job *j);
 bool way_skips(struct way *w);

@@ -139,7 +139,7 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
                 signature += length_signature(r->len);
         }
     } else {
-        len = step_len(j, s, from);
+        len = j->fused ? r->len : step_len(j, s, from);
     }
     const size_t bytes = len * j->type_bytes;
     const uint8_t shout = bytes > SHOUT_BYTES ? j->program->shouts[number] : 0;
@@ -215,9 +215,9 @@ bool job_progress(struct engine *e, struct job *j, enum kolo_status *status)
     bool moved = false;
     if (UNLIKELY(j->phase != JOB_RUN)) {
         if (j->phase == JOB_ANNOUNCE_SEND)
-            moved |= announce_send(e, j);
+            moved |= j->fused ? fused_send(e, j) : announce_send(e, j);
         if (j->phase == JOB_ANNOUNCE_RECEIVE)
-            moved |= announce_receive(e, j, status);
+            moved |= j->fused ? fused_receive(e, j, status) : announce_receive(e, j, status);
         if (j->phase != JOB_RUN || *status != KOLO_OK)
             return moved;
         job_shape(e, j);
@@ -243,16 +243,21 @@ void job_show(struct engine *e, struct job *j)
     if (!coll_is_p2p(j->call.coll))
         board_publish(e->board, j->seq, &j->call);
     j->recorded = e->record.next;
-    *record_add(&e->record) = (struct record_event){
-        .ticks = record_ticks(),
-        .bytes = job_bytes(j),
-        .seq = (uint32_t)j->seq,
-        .root = j->call.root,
-        .kind = RECORD_RUNNING,
-        .coll = (uint8_t)j->call.coll,
-        .type = (uint8_t)j->call.type,
-        .op = (uint8_t)j->call.op,
-    };
+    const uint64_t ticks = record_ticks();
+    const int nops = UNLIKELY(j->fused != NULL) ? j->fused->nops : 1;
+    for (int i = 0; i < nops; i++)
+        *record_add(&e->record) = (struct record_event){
+            .ticks = ticks,
+            .bytes = j->fused ? j->fused->op_bytes[i] : job_bytes(j),
+            .seq = (uint32_t)(j->seq + (uint64_t)i),
+            .root = j->fused ? 0 : j->call.root,
+            .kind = RECORD_RUNNING,
+            .coll = (uint8_t)j->call.coll,
+            .type = (uint8_t)j->call.type,
+            .op = (uint8_t)j->call.op,
+        };
+    if (j->fused)
+        return; /* counted once it is sure that they run */
     e->counters.operations[j->call.coll]++;
     e->counters.bytes[j->call.coll] += job_bytes(j);
 }
@@ -272,14 +277,19 @@ static void choose_program(struct engine *e, struct job *j)
 
 void job_start(struct engine *e, struct job *j)
 {
-    j->seq = coll_is_p2p(j->call.coll) ? 0 : e->seq++;
+    if (coll_is_p2p(j->call.coll)) {
+        j->seq = 0;
+    } else {
+        j->seq = e->seq;
+        e->seq += j->fused ? (uint64_t)j->fused->nops : 1;
+    }
     j->began_ns = 0;
     j->signature = call_signature(j->hash, j->seq);
     j->way_taken = WAY_NONE;
     j->way = NULL;
     if (j->fallback)
         choose_program(e, j);
-    if (j->program->window_needs) {
+    if (j->program->window_needs || j->fused) {
         j->phase = JOB_ANNOUNCE_SEND;
         j->announced = 0;
         return;

@@ -74,6 +74,18 @@ static inline size_t operand_offset(const struct job *j, const struct plan_opera
     return (chunk_at(&j->layout[is_out], chunk) + from) * j->type_bytes;
 }
 
+/* Address of `chunk` of an operand, in that round.  Buffers of a fused job lie anywhere, and
+ * differently on each rank. */
+static inline unsigned char *operand_at(struct engine *e, struct job *j,
+                                        const struct plan_operand *o, int chunk, size_t from)
+{
+    const struct fused *f = j->fused;
+    if (LIKELY(!f) || o->space < PLAN_PEER_IN)
+        return *operand_base(e, j, o) + operand_offset(j, o, chunk, from);
+    void *const *row = f->peer_at[o->space == PLAN_PEER_OUT];
+    return (unsigned char *)row[fused_index(f, o->peer, f->chunk_op[chunk])] + f->chunk_from[chunk];
+}
+
 /* Number of chunks in the row that an operand indexes (peers have the same rows). */
 static inline int operand_row(const struct plan *p, const struct plan_operand *o)
 {
@@ -294,7 +306,7 @@ static void find_chunk(struct engine *e, struct job *j, const struct plan_step *
         } else {
             const int c =
                 i == 0 ? o[k].chunk : plan_span_at(&s->of, o[k].chunk, i, operand_row(p, &o[k]));
-            at = *operand_base(e, j, &o[k]) + operand_offset(j, &o[k], c, from);
+            at = operand_at(e, j, &o[k], c, from);
         }
         if (is_dst) {
             m->may_stream &= !links[k] && o[k].space != PLAN_TMP;

@@ -271,16 +271,21 @@ static enum kolo_status reserve(struct engine *e, struct job *j, struct program 
     return KOLO_OK;
 }
 
-enum kolo_status job_prepare(struct engine *e, struct job *j)
+void job_set_arithmetic(struct engine *e, struct job *j)
 {
     const int op = j->call.op >= KOLO_OP_FIRST_CUSTOM ? KOLO_SUM : j->call.op;
-    j->shaped = NULL;
     j->hash = call_hash(&j->call);
     j->type_bytes = kolo_type_size(j->call.type);
     j->reduce = e->reduce->fn[j->call.type][op];
     j->post_div = op == KOLO_AVG ? e->nranks : 0;
     const size_t all = j->in_bytes + j->out_bytes;
     j->stream = all > e->stream_bytes / (size_t)e->nranks;
+}
+
+enum kolo_status job_prepare(struct engine *e, struct job *j)
+{
+    j->shaped = NULL;
+    job_set_arithmetic(e, j);
     TRY(reserve(e, j, j->program));
     if (j->fallback)
         TRY(reserve(e, j, j->fallback));

@@ -286,21 +286,22 @@ void comm_fill_run(struct engine_run *run, struct operation *batch)
     run->engine = batch->comm->engine;
     run->status = KOLO_OK;
     for (struct operation *op = batch; op; op = op->next) {
+        if (op->is_fused && !op->bucket)
+            continue;
+        struct job *j = op->bucket ? fuse_job(op->bucket) : &op->job;
         struct job ***tail = coll_is_p2p(op->job.call.coll) ? &p2p : &collectives;
-        **tail = &op->job;
-        *tail = &op->job.next;
+        **tail = j;
+        *tail = &j->next;
     }
     *collectives = *p2p = NULL;
 }
 
 enum kolo_status comm_bind_batch(struct operation *batch)
 {
-    for (struct operation *op = batch; op; op = op->next) {
-        const enum kolo_status status = operation_bind(op);
-        if (status != KOLO_OK)
-            return engine_break(op->comm->engine, status);
-    }
-    return KOLO_OK;
+    enum kolo_status status = fuse_batch(batch->comm, batch);
+    for (struct operation *op = batch; op && status == KOLO_OK; op = op->next)
+        status = op->is_fused ? KOLO_OK : operation_bind(op);
+    return status == KOLO_OK ? KOLO_OK : engine_break(batch->comm->engine, status);
 }
 
 static enum kolo_status run_batch(struct operation *batch)
@@ -330,18 +331,25 @@ static void work_finish(struct work *w, enum kolo_status status)
     operations_give((struct operation *)w);
 }
 
-/* The different streams of a batch; n at most the length of the batch. */
+enum { FEW_STREAMS = 16 };
+
+/* The different streams of a batch, as many as there is room for.  Returns a number that is larger
+ * than `room` when there were more, and room enough for all. */
 static size_t list_streams(struct operation *batch, struct kolo_stream **streams, size_t room)
 {
-    size_t n = 0;
+    size_t n = 0, left_out = 0;
     for (struct operation *op = batch; op; op = op->next) {
         bool is_known = !op->stream;
-        for (size_t i = 0; i < n; i++)
-            is_known |= streams[i] == op->stream;
-        if (!is_known && n < room)
+        for (size_t i = 0; i < n && !is_known; i++)
+            is_known = streams[i] == op->stream;
+        if (is_known)
+            continue;
+        if (n < room)
             streams[n++] = op->stream;
+        else
+            left_out++;
     }
-    return n;
+    return n + left_out;
 }
 
 enum kolo_status worker_get(struct kolo_comm *comm, struct worker **out)
@@ -364,15 +372,17 @@ enum kolo_status comm_submit(struct operation *batch)
     batch->work.finish = work_finish;
     if (!batch->next)
         return worker_submit(worker, &batch->work, batch->stream);
-    size_t room = 0;
-    for (const struct operation *op = batch; op; op = op->next)
-        room++;
-    struct kolo_stream **streams = mem_calloc(room, sizeof(struct kolo_stream *));
-    if (!streams)
-        return fail(KOLO_ERR_NOMEM, "out of memory for a group of %zu operations", room);
-    const size_t n = list_streams(batch, streams, room);
+    struct kolo_stream *few[FEW_STREAMS], **streams = few;
+    size_t n = list_streams(batch, few, FEW_STREAMS);
+    if (n > FEW_STREAMS) {
+        streams = mem_calloc(n, sizeof(struct kolo_stream *));
+        if (!streams)
+            return fail(KOLO_ERR_NOMEM, "out of memory for a group of %zu streams", n);
+        n = list_streams(batch, streams, n);
+    }
     const enum kolo_status status = worker_submit_many(worker, &batch->work, streams, n);
-    mem_free(streams);
+    if (streams != few)
+        mem_free(streams);
     return status;
 }
 

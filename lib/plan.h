@@ -257,6 +257,23 @@ bool plan_algo_can(const struct plan_algo *a, const struct plan_shape *shape);
 enum kolo_status plan_generate(const struct plan_algo *a, const struct plan_shape *shape,
                                struct plan **out);
 
+/* ---- buckets: many small all_reduces as one (plan_bucket.c) ---------------------------------- */
+
+enum bucket_kind { BUCKET_ONESHOT, BUCKET_TWOSHOT, BUCKET_WINDOW };
+
+/* Chunk k is bytes[k] long; a message holds neighbours of together at most most_bytes, or one. */
+struct plan_bucket {
+    enum bucket_kind kind;
+    const size_t *bytes;
+    int n;
+    size_t most_bytes;
+};
+
+/* A plan of an all_reduce with bucket->n >= 1 chunks, whose lengths and places the job tells.
+ * Pure; nranks >= 2.  Errors: NOMEM, ARG. */
+enum kolo_status plan_gen_bucket(const struct plan_shape *shape, const struct plan_bucket *bucket,
+                                 struct plan **out);
+
 /* ---- proof ---------------------------------------------------------------------------------- */
 
 struct plan_limits {

@@ -14,7 +14,7 @@ void record_end(struct record *r, uint64_t at, enum record_kind kind, int32_t re
 
 void record_print(const struct record *r, struct text *out)
 {
-    static const char *const kinds[] = {"running", "done", "failed"};
+    static const char *const kinds[] = {"running", "done", "failed", "split"};
     const uint64_t n = r->next < RECORD_EVENTS ? r->next : RECORD_EVENTS;
     uint64_t first = 0;
     for (uint64_t i = r->next - n; i < r->next; i++) {

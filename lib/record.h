@@ -6,7 +6,12 @@
 
 #include "base.h"
 
-enum record_kind { RECORD_RUNNING, RECORD_DONE, RECORD_FAILED };
+enum record_kind {
+    RECORD_RUNNING,
+    RECORD_DONE,
+    RECORD_FAILED,
+    RECORD_SPLIT, /* not run as part of a group after all: it starts again, under a new number */
+};
 
 struct record_event {
     uint64_t ticks; /* CPU time stamp counter at the start */

@@ -247,7 +247,7 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
     /* Release: pairs with link_arrived. */
     atomic_store_explicit(&cell->seq, (uint32_t)(l->count + 1), memory_order_release);
     l->count++;
-    if (bytes > l->near_bytes && detail == CELL_DATA)
+    if (bytes > l->near_bytes && (detail & CELL_KIND) != CELL_SHARED)
         link_advance(l, bytes);
     /* Relaxed, without a fence: a sleeper issues a barrier on all CPUs after it set its bell and
      * before it looks at its links a last time (see wait.c), so one of both sides sees the
@@ -260,7 +260,7 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
 static inline void link_consume(struct link *l)
 {
     const struct link_cell *cell = link_cell_at(l);
-    if (cell->bytes > l->near_bytes && cell->detail == CELL_DATA)
+    if (cell->bytes > l->near_bytes && (cell->detail & CELL_KIND) != CELL_SHARED)
         link_advance(l, cell->bytes < l->slot_bytes ? cell->bytes : l->slot_bytes);
     l->count++;
     /* The next message may be there already, when the producer runs ahead; else this hits the own
