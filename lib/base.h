@@ -20,6 +20,13 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+/* In a loop that polls. */
+#if defined(__x86_64__)
+#define cpu_relax() __builtin_ia32_pause()
+#else
+#define cpu_relax() __asm__ volatile("" ::: "memory")
+#endif
+
 enum { ERROR_TEXT_BYTES = 1024 };
 
 /* Write the text of an error into the calling thread's buffer, log it once, and return `status`.

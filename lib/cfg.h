@@ -23,6 +23,8 @@
     X(WAIT, "KOLO_WAIT", ENUM, 0, 0, 3, "auto|spin|yield|sleep: how a rank waits")                 \
     X(SPIN_US, "KOLO_SPIN_US", INT, -1, -1, 1000000,                                               \
       "microseconds to spin before yielding; -1: by ranks and CPUs")                               \
+    X(POLL_US, "KOLO_POLL_US", INT, -1, -1, 1000000000,                                            \
+      "microseconds that an idle worker polls before it sleeps; -1: by ranks and CPUs")            \
     X(SLOT_BYTES, "KOLO_SLOT_BYTES", BYTES, 131072, 4096, 16777216,                                \
       "payload of a large link slot")                                                              \
     X(WINDOWS, "KOLO_WINDOWS", INT, 1, 0, 1, "0: never read or write buffers of peers directly")   \

@@ -214,6 +214,7 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
     comm->engine->has_remote = facts->has_remote;
     comm->engine->always_remote = cfg_int(CFG_CMA) == CMA_ALWAYS;
     comm->engine->wait = wait_policy_choose(facts->nranks_here, facts->ncpus, facts->shares_cpu);
+    comm->poll_ns = poll_ns_choose(facts->nranks_here, facts->ncpus, facts->shares_cpu);
     TRY(tune_init(&comm->tune, facts));
     if (comm->plan_file)
         TRY(comm_load_plans(comm, comm->plan_file));

@@ -65,6 +65,7 @@ struct kolo_comm {
     int nranks;
     bool deterministic;
     uint64_t timeout_ns;
+    uint64_t poll_ns; /* of the worker, see poll_ns_choose */
     int64_t setup_timeout_ms;
     char name[32];
     char *plan_file;

@@ -325,6 +325,9 @@ struct wait {
 enum kolo_status check_failed(struct engine *e);
 /* By ranks and CPUs of this machine, and the options KOLO_WAIT and KOLO_SPIN_US. */
 struct wait_policy wait_policy_choose(int nranks_here, int ncpus, bool shares_cpu);
+/* How long an idle worker polls before it sleeps: each rank must have a CPU for it and one for its
+ * caller.  Option KOLO_POLL_US. */
+uint64_t poll_ns_choose(int nranks_here, int ncpus, bool shares_cpu);
 /* Once per process, before the first engine: lets sleepers order themselves against wakers. */
 void wait_init(void);
 /* Nothing moved in a pass over the jobs of `runs`: give time away, and look for reasons to end.

@@ -356,7 +356,7 @@ enum kolo_status worker_get(struct kolo_comm *comm, struct worker **out)
 {
     struct worker *w = atomic_load_explicit(&comm->worker, memory_order_relaxed);
     if (!w) {
-        TRY(worker_create(comm->name, &w));
+        TRY(worker_create(comm->name, comm->poll_ns, &w));
         /* Release: pairs with kolo_comm_status on other threads. */
         atomic_store_explicit(&comm->worker, w, memory_order_release);
     }

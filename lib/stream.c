@@ -3,17 +3,22 @@
  * A stream is its *frontier*: the tickets that its next work must wait for (its last work, and
  * events it was told to wait for); an event is a copy of a frontier.  Submitting moves the frontier
  * into the dependencies of a new ticket, which becomes the frontier.  Dependencies were always
- * queued earlier, on whatever worker, so that waits cannot form a circle, and a worker holds no
- * lock while it waits. */
+ * queued earlier, on whatever worker, so that waits cannot form a circle.
+ *
+ * Submitting takes no lock of the worker: it pushes, and wakes the worker if that sleeps. */
 #include "stream.h"
 
 #include "mem.h"
 #include "ticket.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { THREAD_NAME_BYTES = 16 };
 
@@ -30,14 +35,18 @@ struct kolo_event {
 };
 
 struct worker {
-    pthread_mutex_t lock; /* guards head, tail, is_started, is_stopping */
-    pthread_cond_t more;  /* a work was queued, or is_stopping was set */
-    pthread_cond_t idle;  /* pending became 0 */
-    struct work *head;
-    struct work *tail;
-    bool is_started;
-    bool is_stopping;
+    /* Newest first: submitters push, the worker takes all. */
+    _Atomic(struct work *) queued;
+    atomic_uint
+        is_asleep; /* a futex: the worker sets it before it sleeps, who wakes it clears it */
     atomic_size_t pending; /* queued or running */
+    atomic_bool is_stopping;
+    atomic_bool is_started;
+    uint64_t poll_ns;      /* how long to poll for more before sleeping */
+    pthread_mutex_t lock;  /* guards starting the thread, and waiting for idle */
+    pthread_cond_t idle;   /* pending became 0 */
+    atomic_uint ndraining; /* that wait for it */
+    struct work *ready;    /* taken from the queue, oldest first; the worker's own */
     pthread_t thread;
     char name[THREAD_NAME_BYTES];
 };
@@ -66,8 +75,9 @@ static void run_work(struct worker *worker, struct work *w)
         stream_set_error(t->streams[i], status, fail_text());
     if (w->finish)
         w->finish(w, status);
-    /* Pairs with the acquire loads in worker_is_idle() and worker_drain(). */
-    if (atomic_fetch_sub_explicit(&worker->pending, 1, memory_order_release) == 1) {
+    /* Pairs with the acquire load in worker_is_idle().  Sequentially consistent, as in
+     * worker_drain(): either it sees that nothing is pending, or it is seen here. */
+    if (atomic_fetch_sub(&worker->pending, 1) == 1 && atomic_load(&worker->ndraining) > 0) {
         pthread_mutex_lock(&worker->lock);
         pthread_cond_broadcast(&worker->idle);
         pthread_mutex_unlock(&worker->lock);
@@ -76,23 +86,73 @@ static void run_work(struct worker *worker, struct work *w)
     ticket_release(t);
 }
 
+/* What was queued since, oldest first. */
+static struct work *take_queued(struct worker *worker)
+{
+    struct work *oldest = NULL;
+    if (!atomic_load_explicit(&worker->queued, memory_order_relaxed))
+        return NULL;
+    /* Acquire: pairs with the push in enqueue(). */
+    struct work *w = atomic_exchange_explicit(&worker->queued, NULL, memory_order_acquire);
+    while (w) {
+        struct work *const next = w->next;
+        w->next = oldest;
+        oldest = w;
+        w = next;
+    }
+    return oldest;
+}
+
+/* Sequentially consistent on both sides: either the worker sees what was queued (or that it is to
+ * stop), or the other side sees that it is asleep. */
+static void sleep_until_more(struct worker *worker)
+{
+    atomic_store(&worker->is_asleep, 1);
+    if (!atomic_load(&worker->queued) && !atomic_load(&worker->is_stopping))
+        syscall(SYS_futex, &worker->is_asleep, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+    atomic_store(&worker->is_asleep, 0);
+}
+
+static void wake(struct worker *worker)
+{
+    if (atomic_load(&worker->is_asleep) != 0 && atomic_exchange(&worker->is_asleep, 0) != 0)
+        syscall(SYS_futex, &worker->is_asleep, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
 /* The next work, waiting for it; NULL when the worker is to stop. */
 static struct work *next_work(struct worker *worker)
 {
-    pthread_mutex_lock(&worker->lock);
-    while (!worker->head && !worker->is_stopping)
-        pthread_cond_wait(&worker->more, &worker->lock);
-    struct work *const w = worker->head;
-    if (w)
-        worker->head = w->next;
-    pthread_mutex_unlock(&worker->lock);
-    return w;
+    struct polling poll = {.most_ns = worker->poll_ns};
+    for (;;) {
+        /* Before looking: what was submitted before the stop is in the queue. */
+        const bool is_stopping = atomic_load_explicit(&worker->is_stopping, memory_order_acquire);
+        if (!worker->ready)
+            worker->ready = take_queued(worker);
+        struct work *const w = worker->ready;
+        if (w) {
+            worker->ready = w->next;
+            return w;
+        }
+        if (is_stopping)
+            return NULL;
+        if (!poll_again(&poll))
+            sleep_until_more(worker);
+    }
+}
+
+/* A worker that shares its only CPU with the caller must not poll: it would keep that from work. */
+static bool has_one_cpu(void)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) == 1;
 }
 
 static void *worker_main(void *arg)
 {
     struct worker *const worker = arg;
     pthread_setname_np(pthread_self(), worker->name);
+    if (has_one_cpu())
+        worker->poll_ns = 0;
     for (;;) {
         struct work *const w = next_work(worker);
         if (!w)
@@ -110,20 +170,36 @@ static enum kolo_status start_thread(struct worker *worker)
     pthread_sigmask(SIG_SETMASK, &all, &before); /* inherited: the program's signals are not ours */
     const int error = pthread_create(&worker->thread, NULL, worker_main, worker);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    worker->is_started = error == 0;
-    return error == 0 ? KOLO_OK : KOLO_ERR_NOMEM;
+    if (error != 0)
+        return fail(KOLO_ERR_NOMEM,
+                    "cannot start the thread of the worker %s: raise the limit of "
+                    "processes (ulimit -u) or use fewer communicators",
+                    worker->name);
+    atomic_store_explicit(&worker->is_started, true, memory_order_relaxed);
+    return KOLO_OK;
+}
+
+/* Once, with the first submit. */
+static enum kolo_status ensure_thread(struct worker *worker)
+{
+    if (LIKELY(atomic_load_explicit(&worker->is_started, memory_order_relaxed)))
+        return KOLO_OK;
+    pthread_mutex_lock(&worker->lock);
+    const enum kolo_status status = worker->is_started ? KOLO_OK : start_thread(worker);
+    pthread_mutex_unlock(&worker->lock);
+    return status;
 }
 
 /* ---- workers -------------------------------------------------------------------------------- */
 
-enum kolo_status worker_create(const char *name, struct worker **out)
+enum kolo_status worker_create(const char *name, uint64_t poll_ns, struct worker **out)
 {
     struct worker *const worker = mem_calloc(1, sizeof(*worker));
     if (!worker)
         return fail(KOLO_ERR_NOMEM, "no memory for the worker %s", name);
     pthread_mutex_init(&worker->lock, NULL);
-    pthread_cond_init(&worker->more, NULL);
     pthread_cond_init(&worker->idle, NULL);
+    worker->poll_ns = poll_ns;
     snprintf(worker->name, sizeof(worker->name), "%s", name);
     ticket_pool_enter();
     *out = worker;
@@ -164,17 +240,14 @@ static void ticket_join(struct ticket *t, struct kolo_stream *stream)
     t->streams[t->nstreams++] = stream;
 }
 
-/* With the worker's lock held. */
 static void enqueue(struct worker *worker, struct work *w)
 {
-    w->next = NULL;
-    if (worker->head)
-        worker->tail->next = w;
-    else
-        worker->head = w;
-    worker->tail = w;
-    /* Relaxed: the lock orders the work; the count only has to include it. */
+    /* Relaxed: the queue orders the work; the count only has to include it. */
     atomic_fetch_add_explicit(&worker->pending, 1, memory_order_relaxed);
+    w->next = atomic_load_explicit(&worker->queued, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak(&worker->queued, &w->next, w))
+        ;
+    wake(worker);
 }
 
 enum kolo_status worker_submit_many(struct worker *worker, struct work *w,
@@ -186,24 +259,18 @@ enum kolo_status worker_submit_many(struct worker *worker, struct work *w,
             tickets_drop_done(&streams[i]->frontier);
     }
     TRY(ticket_prepare(streams, n, &t));
-
-    pthread_mutex_lock(&worker->lock);
-    if (!worker->is_started && start_thread(worker) != KOLO_OK) {
-        pthread_mutex_unlock(&worker->lock);
+    const enum kolo_status status = ensure_thread(worker);
+    if (status != KOLO_OK) {
         ticket_release(t);
-        return fail(KOLO_ERR_NOMEM,
-                    "cannot start the thread of the worker %s: raise the limit of "
-                    "processes (ulimit -u) or use fewer communicators",
-                    worker->name);
+        return status;
     }
+    t->spin_ns = worker->poll_ns;
     for (size_t i = 0; i < n; i++) {
         if (streams[i])
             ticket_join(t, streams[i]);
     }
     w->ticket = t;
     enqueue(worker, w);
-    pthread_mutex_unlock(&worker->lock);
-    pthread_cond_signal(&worker->more); /* unlocked: the woken thread finds the lock free */
     return KOLO_OK;
 }
 
@@ -223,8 +290,10 @@ void worker_drain(struct worker *worker)
     if (worker_is_idle(worker))
         return;
     pthread_mutex_lock(&worker->lock);
-    while (!worker_is_idle(worker))
+    atomic_fetch_add(&worker->ndraining, 1);
+    while (atomic_load(&worker->pending) > 0)
         pthread_cond_wait(&worker->idle, &worker->lock);
+    atomic_fetch_sub(&worker->ndraining, 1);
     pthread_mutex_unlock(&worker->lock);
 }
 
@@ -232,14 +301,11 @@ void worker_destroy(struct worker *worker)
 {
     if (!worker)
         return;
-    pthread_mutex_lock(&worker->lock);
-    worker->is_stopping = true; /* the thread ends when the queue is empty */
-    pthread_mutex_unlock(&worker->lock);
-    pthread_cond_signal(&worker->more);
+    atomic_store(&worker->is_stopping, true); /* the thread ends when the queue is empty */
+    wake(worker);
     if (worker->is_started)
         pthread_join(worker->thread, NULL);
     pthread_cond_destroy(&worker->idle);
-    pthread_cond_destroy(&worker->more);
     pthread_mutex_destroy(&worker->lock);
     mem_free(worker);
     ticket_pool_leave();

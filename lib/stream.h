@@ -24,8 +24,10 @@ struct work {
     struct ticket *ticket;
 };
 
-/* The thread starts with the first submit.  Blocks all signals in it. */
-enum kolo_status worker_create(const char *name, struct worker **out);
+/* The thread starts with the first submit.  Blocks all signals in it.  poll_ns: how long it polls
+ * for more before it sleeps, and who waits for its works polls for their end; more than 0 only
+ * where there are CPUs for both. */
+enum kolo_status worker_create(const char *name, uint64_t poll_ns, struct worker **out);
 /* Queue `w`.  stream may be NULL (no order but the worker's).  Allocates nothing in the steady
  * state (tickets are recycled).  On error nothing was queued. */
 enum kolo_status worker_submit(struct worker *worker, struct work *w, struct kolo_stream *stream);

@@ -61,6 +61,7 @@ struct ticket *ticket_take(void)
     atomic_store_explicit(&t->state, TICKET_PENDING, memory_order_relaxed);
     atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
     t->nstreams = 0;
+    t->spin_ns = 0;
     return t;
 }
 
@@ -90,7 +91,10 @@ bool ticket_is_done(const struct ticket *t)
 
 void ticket_wait(struct ticket *t)
 {
+    struct polling poll = {.most_ns = t->spin_ns};
     while (!ticket_is_done(t)) {
+        if (poll_again(&poll))
+            continue;
         unsigned expected = TICKET_PENDING;
         /* Pairs with the exchange in ticket_complete(), which sees WATCHED and wakes; data are
          * acquired by ticket_is_done(), so that relaxed is enough here. */

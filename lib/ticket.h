@@ -26,12 +26,35 @@ struct ticket {
     atomic_uint state; /* enum ticket_state; a futex */
     atomic_uint refs;  /* the worker's until done, and one per list that holds it */
     uint64_t done_ns;  /* when it became done */
+    uint64_t spin_ns;  /* who waits for it polls so long before sleeping */
     struct tickets deps;
     struct kolo_stream **streams; /* that learn of an error; they outlive the state "not done" */
     size_t nstreams;
     size_t streams_capacity;
     struct ticket *next_free;
 };
+
+/* Polling for a bounded time. */
+struct polling {
+    uint64_t most_ns;
+    uint64_t since_ns; /* 0: not looked at the clock yet */
+    unsigned passes;
+};
+
+/* Pause; false when the time is over. */
+static inline bool poll_again(struct polling *p)
+{
+    enum { PASSES_PER_CLOCK = 64 };
+    if (p->most_ns == 0)
+        return false;
+    cpu_relax();
+    if (++p->passes % PASSES_PER_CLOCK != 0)
+        return true;
+    const uint64_t now = now_ns();
+    if (p->since_ns == 0)
+        p->since_ns = now;
+    return now - p->since_ns < p->most_ns;
+}
 
 /* Whoever uses tickets enters first; unused tickets are freed when the last user has left, so that
  * a process that is done with Kolo holds no memory of it. */

@@ -28,6 +28,7 @@ enum {
     SLEEP_SHORT_NS = 500000, /* without membarrier, or with several engines on one thread */
     SPIN_NS = 50000,         /* default spin: the longest usual hand-over is 20 us */
     YIELD_NS = 1000000,
+    POLL_NS = 1000000, /* of an idle worker: from one gradient to the next */
 };
 
 static _Atomic int has_membarrier;
@@ -59,6 +60,16 @@ struct wait_policy wait_policy_choose(int nranks_here, int ncpus, bool shares_cp
         break;
     }
     return p;
+}
+
+uint64_t poll_ns_choose(int nranks_here, int ncpus, bool shares_cpu)
+{
+    const int64_t poll_us = cfg_int(CFG_POLL_US);
+    const enum wait_mode mode = (enum wait_mode)cfg_int(CFG_WAIT);
+    if (poll_us >= 0)
+        return (uint64_t)poll_us * 1000u;
+    const bool has_spare = ncpus >= 2 * nranks_here && !shares_cpu;
+    return has_spare && (mode == WAIT_AUTO || mode == WAIT_SPIN) ? POLL_NS : 0;
 }
 
 /* ---- reasons to end ---- */
@@ -254,12 +265,6 @@ static void check_all(struct wait *w, struct engine_run *runs, size_t n, uint64_
 }
 
 /* ---- waiting ---- */
-
-#if defined(__x86_64__)
-#define cpu_relax() __builtin_ia32_pause()
-#else
-#define cpu_relax() atomic_signal_fence(memory_order_seq_cst)
-#endif
 
 /* First look at the clock of a stall, and of the run. */
 static uint64_t note_time(struct wait *w)

@@ -285,6 +285,31 @@ Test(stream_life, synchronize_means_that_the_worker_is_idle)
     worker_destroy(w);
 }
 
+/* Submits fall into every moment of a worker's way to sleep: one that it misses hangs the test. */
+Test(stream_life, no_submit_is_missed_on_the_way_to_sleep)
+{
+    static const uint64_t polls[] = {0, 300, 2000};
+    struct kolo_stream *const s = new_stream();
+    int counter = 0;
+    for (size_t p = 0; p < 3; p++) {
+        struct worker *w = NULL;
+        cr_assert_eq(worker_create("test", polls[p], &w), KOLO_OK);
+        for (int i = 0; i < 3 * MANY; i++) {
+            struct count c;
+            count_init(&c, &counter, -1);
+            submit(w, &c, s);
+            if (i % 2)
+                worker_drain(w);
+            cr_assert_eq(kolo_stream_synchronize(s), KOLO_OK);
+            for (volatile int k = 0; k < i % 1000; k++)
+                ;
+        }
+        worker_destroy(w);
+    }
+    cr_assert_eq(counter, 9 * MANY);
+    kolo_stream_destroy(s);
+}
+
 static void free_work(struct work *w, enum kolo_status status)
 {
     (void)status;
@@ -407,7 +432,7 @@ static enum kolo_status fragile_program(struct count *works, int *nqueued)
     struct worker *w = NULL;
     struct kolo_stream *streams[6] = {NULL};
     struct kolo_event *e = NULL;
-    enum kolo_status status = worker_create("test", &w);
+    enum kolo_status status = worker_create("test", 0, &w);
     for (int i = 0; status == KOLO_OK && i < 6; i++)
         status = kolo_stream_create(&streams[i]);
     if (status == KOLO_OK)

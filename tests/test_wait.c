@@ -2,6 +2,7 @@
  * show that the way was taken.  Sleeping has the race that matters: a message that comes between
  * the last look and the sleep. */
 #include "cfg.h"
+#include "engine.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
@@ -93,4 +94,22 @@ Test(wait, yield)
 Test(wait, automatic_with_more_ranks_than_cpus)
 {
     run("auto", 12, 8, NULL);
+}
+
+/* An idle worker may poll where it has a CPU beside its caller's, and nowhere else. */
+Test(wait, who_may_poll)
+{
+    force(NULL);
+    cr_assert_gt(poll_ns_choose(1, 2, false), 0, "a CPU is to spare");
+    cr_assert_gt(poll_ns_choose(4, 9, false), 0, "one for each");
+    cr_assert_eq(poll_ns_choose(1, 1, false), 0, "one CPU for both");
+    cr_assert_eq(poll_ns_choose(2, 3, false), 0, "three for four");
+    cr_assert_eq(poll_ns_choose(1, 8, true), 0, "bound to the same CPU");
+    force("sleep");
+    cr_assert_eq(poll_ns_choose(1, 8, false), 0, "told to sleep");
+    setenv("KOLO_POLL_US", "7", 1);
+    force(NULL);
+    cr_assert_eq(poll_ns_choose(2, 2, true), 7000, "told how long");
+    unsetenv("KOLO_POLL_US");
+    force(NULL);
 }

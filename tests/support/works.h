@@ -50,8 +50,11 @@ static inline void count_init(struct count *c, int *counter, int expected)
 
 static inline struct worker *new_worker(void)
 {
+    /* Some poll for a while, some sleep at once. */
+    static const uint64_t polls[] = {0, 20000, 0, 1000000};
+    static unsigned n;
     struct worker *w = NULL;
-    cr_assert_eq(worker_create("test", &w), KOLO_OK);
+    cr_assert_eq(worker_create("test", polls[n++ % 4], &w), KOLO_OK);
     return w;
 }
 
