@@ -3,6 +3,7 @@
  *     bench_options  the command line, from one table
  *     bench_ranks    processes, threads or a launcher become ranks; how ranks agree (the team)
  *     bench_run      one row: shapes, calls, timing, the check
+ *     bench_overlap  --overlap: what hides behind computation
  *     bench_data     data whose results do not depend on the order of reduction, and its comparison
  *     bench_print    text like nccl-tests', CSV, JSON
  */
@@ -186,6 +187,7 @@ struct bench_options {
     bool has_percentiles;
     bool has_timestamps;
     bool is_pinned;
+    bool is_overlap;
     bool is_help;
     double min_busbw;
     const char *csv;
@@ -327,6 +329,11 @@ struct bench_row {
 
 /* Run the whole benchmark as this rank; returns the exit code, the same on every rank. */
 int bench_rank_main(struct bench_rank *rank);
+
+/* ---- bench_overlap ------------------------------------------------------------------------- */
+
+/* Measure and print (rank 0) the row of the job's count; with a head when it is the first. */
+void bench_overlap(struct bench_job *job, bool is_first);
 
 /* ---- printing (rank 0) -------------------------------------------------------------------- */
 

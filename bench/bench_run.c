@@ -17,6 +17,7 @@ enum {
     MAX_BATCH = 4096,
     MIN_SAMPLES = 3,
     DEFAULT_WARMUP = 5,
+    MOST_GROUP_BYTES = 1 << 30,
 };
 
 static double now_ns(void)
@@ -24,6 +25,11 @@ static double now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static size_t max_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 /* ---- buffers ------------------------------------------------------------------------------ */
@@ -64,6 +70,40 @@ static void buffer_reserve(const struct bench_job *job, struct bench_buffer *buf
     *buffer = (struct bench_buffer){base, bytes};
 }
 
+/* In a group each operation has its own piece of the buffers, as far as that is sane. */
+static size_t piece_stride(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static long count_pieces(const struct bench_job *job, size_t bytes)
+{
+    const size_t fit = bytes > 0 ? MOST_GROUP_BYTES / piece_stride(bytes) : 1;
+    const long wanted = job->rank->options->group_ops;
+    return fit < 1 ? 1 : (size_t)wanted < fit ? wanted : (long)fit;
+}
+
+/* The m-th operation's part of buffers whose first one is `place`. */
+static struct bench_place piece_of(const struct bench_job *job, const struct bench_place *place,
+                                   bool in_place, long m)
+{
+    struct bench_place piece = *place;
+    const size_t bytes = bench_bytes(job, in_place);
+    const size_t shift = piece_stride(bytes) * (size_t)(m % count_pieces(job, bytes));
+    piece.send += shift;
+    piece.recv += shift;
+    piece.whole += shift;
+    return piece;
+}
+
+static void fill_pieces(struct bench_job *job, const struct bench_place *place, bool in_place)
+{
+    const size_t bytes = bench_send_count(job, job->rank->rank, in_place) * job->element_bytes;
+    const long n = count_pieces(job, bench_bytes(job, in_place));
+    for (long m = 1; m < n && bytes > 0; m++)
+        memcpy(piece_of(job, place, in_place, m).send, place->send, bytes);
+}
+
 /* Buffers for the largest row of the job's type. */
 static void reserve_buffers(struct bench_job *job)
 {
@@ -79,10 +119,13 @@ static void reserve_buffers(struct bench_job *job)
         if (side == 1 && job->rank->options->command->has_in_place && most[0] > most[1])
             most[1] = most[0];
     }
+    /* Pieces are as far apart as the largest buffer of any rank is long. */
+    const size_t largest = max_size(bench_bytes(job, false), bench_bytes(job, true));
+    const size_t more = piece_stride(largest) * (size_t)(count_pieces(job, largest) - 1);
     buffer_free(job->rank, &job->send);
     buffer_free(job->rank, &job->recv);
-    buffer_reserve(job, &job->send, most[0]);
-    buffer_reserve(job, &job->recv, most[1]);
+    buffer_reserve(job, &job->send, most[0] + more);
+    buffer_reserve(job, &job->recv, most[1] + more);
 }
 
 /* ---- timing ------------------------------------------------------------------------------- */
@@ -100,8 +143,10 @@ static double time_batch(struct bench_job *job, const struct bench_place *place,
             continue;
         }
         enum kolo_status status = kolo_group_begin();
-        for (long m = 0; status == KOLO_OK && m < group_ops; m++)
-            bench_issue(job, place, in_place);
+        for (long m = 0; status == KOLO_OK && m < group_ops; m++) {
+            const struct bench_place piece = piece_of(job, place, in_place, m);
+            bench_issue(job, &piece, in_place);
+        }
         if (status == KOLO_OK)
             status = kolo_group_end();
         if (status != KOLO_OK)
@@ -236,6 +281,7 @@ static bool run_side(struct bench_job *job, bool in_place, struct bench_side *si
     job->seed++;
     if (options->command->coll != BENCH_BARRIER)
         bench_fill(job, &place, in_place);
+    fill_pieces(job, &place, in_place);
     const double single = warm_up(job, &place, in_place);
     side->batch = choose_batch(job, &place, in_place, single);
     side->nsamples = take_samples(job, &place, in_place, side->batch);
@@ -258,6 +304,10 @@ static bool run_row(struct bench_job *job, size_t size, struct bench_report *rep
 {
     const struct bench_command *command = job->rank->options->command;
     job->count = bench_count(job, size);
+    if (job->rank->options->is_overlap) {
+        bench_overlap(job, size == job->rank->options->min_bytes);
+        return true;
+    }
     struct bench_row row = {
         .bytes = bench_bytes(job, false),
         .count = job->count,
@@ -384,7 +434,7 @@ static void job_create(struct bench_rank *rank, struct bench_job *job)
         fflush(NULL);
         _exit(BENCH_EXIT_ERROR);
     }
-    if (rank->options->is_blocking)
+    if (rank->options->is_blocking && !rank->options->is_overlap)
         return;
     const enum kolo_status status = kolo_stream_create(&job->stream);
     if (status != KOLO_OK)
@@ -406,7 +456,7 @@ int bench_rank_main(struct bench_rank *rank)
     struct bench_job job;
     bool is_complete = true;
     job_create(rank, &job);
-    struct bench_report *report = open_report(rank);
+    struct bench_report *report = rank->options->is_overlap ? NULL : open_report(rank);
     for (long i = 0; is_complete && (i < rank->options->cycles || !rank->options->cycles); i++)
         is_complete = run_cycle(&job, report);
     const int code = report ? bench_report_end(report, !is_complete) : 0;
