@@ -225,6 +225,9 @@ struct plan_cost {
     double sent;     /* bytes through links at the busiest rank (the larger of in and out), per S */
     double
         touched; /* bytes read and written in memory by the busiest rank, links included, per S */
+    /* For ranks that share CPUs; 0: as if all ranks did what the busiest one does. */
+    double total; /* bytes touched by all ranks together, per S */
+    double link;  /* bytes through the busiest link, per S */
 };
 
 enum plan_algo_flags {

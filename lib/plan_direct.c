@@ -63,8 +63,7 @@ enum kolo_status plan_gen_oneshot(const struct plan_shape *s, struct plan **out)
 void plan_cost_oneshot(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double n = s->nranks;
-    *cost =
-        (struct plan_cost){.hops = 1, .messages = 2 * (n - 1), .sent = n - 1, .touched = 2 * n + 1};
+    *cost = (struct plan_cost){.hops = 1, .messages = 2 * (n - 1), .sent = n - 1, .touched = n + 3};
 }
 
 /* Two-shot: rank k reduces chunk k of all vectors and gives it to all.
@@ -96,7 +95,7 @@ void plan_cost_twoshot(const struct plan_shape *s, struct plan_cost *cost)
     *cost = (struct plan_cost){.hops = 2,
                                .messages = 4 * (n - 1),
                                .sent = 2 * (n - 1) / n,
-                               .touched = 2 + 4 * (n - 1) / n};
+                               .touched = 1 + 2 / n + 4 * (n - 1) / n};
 }
 
 /* ---- reduce_scatter, all_gather -------------------------------------------------------------- */
@@ -140,8 +139,11 @@ enum kolo_status plan_gen_all_gather_direct(const struct plan_shape *s, struct p
 void plan_cost_scatter_direct(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double n = s->nranks;
-    *cost = (struct plan_cost){
-        .hops = 1, .messages = 2 * (n - 1), .sent = (n - 1) / n, .touched = (3 * n - 1) / n};
+    const bool reduces = plan_is_reducing(s->coll); /* else the vector is written once for all */
+    *cost = (struct plan_cost){.hops = 1,
+                               .messages = 2 * (n - 1),
+                               .sent = (n - 1) / n,
+                               .touched = reduces ? 3 - 1 / n : 2 + 1 / n};
 }
 
 /* ---- broadcast, reduce ----------------------------------------------------------------------- */
@@ -183,7 +185,13 @@ enum kolo_status plan_gen_reduce_flat(const struct plan_shape *s, struct plan **
 void plan_cost_flat(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double n = s->nranks;
-    *cost = (struct plan_cost){.hops = 1, .messages = n - 1, .sent = n - 1, .touched = n + 1};
+    const bool reduces = plan_is_reducing(s->coll); /* else the vector is written once for all */
+    *cost = (struct plan_cost){.hops = 1,
+                               .messages = n - 1,
+                               .sent = n - 1,
+                               .touched = reduces ? n + 1 : 3,
+                               .total = reduces ? 3 * n - 1 : 2 * n + 1,
+                               .link = 1};
 }
 
 static void scatter_gather_root(struct plan_builder *b, const struct plan_shape *s)
@@ -234,8 +242,8 @@ enum kolo_status plan_gen_scatter_gather(const struct plan_shape *s, struct plan
 void plan_cost_scatter_gather(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double n = s->nranks;
-    *cost =
-        (struct plan_cost){.hops = n > 2 ? 2 : 1, .messages = 2 * n - 3, .sent = 1, .touched = 3};
+    *cost = (struct plan_cost){
+        .hops = n > 2 ? 2 : 1, .messages = 2 * n - 3, .sent = 1, .touched = 3, .total = 3 * n - 1};
 }
 
 /* Rank k reduces chunk k of all vectors and gives it to the root: the work of the reduction is
@@ -271,7 +279,8 @@ void plan_cost_reduce_twoshot(const struct plan_shape *s, struct plan_cost *cost
     *cost = (struct plan_cost){.hops = 2,
                                .messages = 3 * (n - 1),
                                .sent = 2 * (n - 1) / n,
-                               .touched = 1 + 1 / n + 4 * (n - 1) / n};
+                               .touched = 1 + 1 / n + 4 * (n - 1) / n,
+                               .total = 3 * n - 1 + 2 * (n - 1) / n};
 }
 
 /* ---- gather, scatter, barrier ---------------------------------------------------------------- */
@@ -315,7 +324,12 @@ enum kolo_status plan_gen_scatter_direct(const struct plan_shape *s, struct plan
 void plan_cost_gather_direct(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double n = s->nranks;
-    *cost = (struct plan_cost){.hops = 1, .messages = n - 1, .sent = (n - 1) / n, .touched = 2};
+    *cost = (struct plan_cost){.hops = 1,
+                               .messages = n - 1,
+                               .sent = (n - 1) / n,
+                               .touched = 2,
+                               .total = 4 - 2 / n,
+                               .link = 1 / n};
 }
 
 /* A signal to each, then a wait for each: one hand-over, which is what counts when there are more

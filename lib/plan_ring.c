@@ -151,5 +151,10 @@ enum kolo_status plan_gen_reduce_chain(const struct plan_shape *s, struct plan *
 void plan_cost_chain(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double n = s->nranks;
-    *cost = (struct plan_cost){.hops = n - 1, .messages = n > 2 ? 2 : 1, .sent = 1, .touched = 3};
+    *cost = (struct plan_cost){.hops = n - 1,
+                               .messages = n > 2 ? 2 : 1,
+                               .sent = 1,
+                               .touched = 3,
+                               .total = 3 * n - 1,
+                               .link = 1};
 }

@@ -214,10 +214,14 @@ enum kolo_status plan_gen_reduce_binomial(const struct plan_shape *s, struct pla
 void plan_cost_binomial(const struct plan_shape *s, struct plan_cost *cost)
 {
     const double rounds = plan_log2_up(s->nranks);
+    /* The root has two children and tells both the same, once. */
+    const int saved = s->nranks == 3 && !plan_is_reducing(s->coll);
     *cost = (struct plan_cost){.hops = plan_log2_down(s->nranks),
                                .messages = rounds,
                                .sent = rounds,
-                               .touched = rounds + 2};
+                               .touched = rounds + 2 - saved,
+                               .total = 3 * s->nranks - 1 - saved,
+                               .link = 1};
 }
 
 /* The blocks of a subtree travel as one message, collected in scratch.  Rounds floor(log2 n), bytes

@@ -2,8 +2,8 @@
  *
  *   ns = hops * hand_over + messages * pieces * message + bytes touched * per_byte
  *
- * With more ranks than CPUs a hand-over waits for the other ranks of the CPU, and their work
- * adds up on it.  The numbers are of a 2-core virtual machine on Zen 4 (2026-11-30,
+ * With more ranks than CPUs a hand-over waits for the other ranks of the CPU, their work adds up
+ * on it, and links run full.  The numbers are of a 2-core virtual machine on Zen 4 (2026-11-30,
  * kolo_bench and compare); they place the crossings, they do not promise times. */
 #include "tune.h"
 #include "cfg.h"
@@ -14,13 +14,32 @@
 #define HAND_OVER_CROWDED_NS 2400.0 /* sched_yield to another rank of the same CPU */
 #define MESSAGE_NS 55.0             /* one cell written or read, beyond its bytes */
 #define CACHED_NS_PER_BYTE 0.030    /* read or written, while all buffers fit into the caches */
+#define CROWDED_NS_PER_BYTE 0.022   /* the same where ranks share CPUs, and so caches */
+#define CROWDED_MEMORY_NS_PER_BYTE 0.040
 #define MEMORY_NS_PER_BYTE 0.085
 #define CACHE_BYTES (16.0 * 1024 * 1024)
-#define PIECE_BYTES 32768.0 /* as job.c cuts link messages */
+#define PIECE_BYTES 32768.0              /* as job.c cuts link messages */
+#define REFILL_BYTES (4.0 * PIECE_BYTES) /* slots of a link: then the other end must run */
 
 static double per_byte(const struct tune_facts *f, double bytes)
 {
     return bytes * 2 * f->nranks > CACHE_BYTES ? MEMORY_NS_PER_BYTE : CACHED_NS_PER_BYTE;
+}
+
+/* Ranks that share CPUs: their work adds up, and a long stream through a link stops whenever its
+ * slots are full, until its other end has had the CPU. */
+static double crowded_ns(const struct tune_facts *f, const struct plan_cost *c, double hops,
+                         double messages, double bytes)
+{
+    const double ncpus = max_int(f->ncpus, 1);
+    const double per_cpu = (f->nranks_here + ncpus - 1) / ncpus;
+    const double total = c->total > 0 ? c->total : c->touched * f->nranks;
+    const double link = c->link > 0 ? c->link : c->messages > 0 ? 2 * c->sent / c->messages : 0;
+    const double refills = link * bytes / REFILL_BYTES;
+    const double rate =
+        bytes * 2 * f->nranks > CACHE_BYTES ? CROWDED_MEMORY_NS_PER_BYTE : CROWDED_NS_PER_BYTE;
+    return (hops + 2 * refills) * HAND_OVER_CROWDED_NS * per_cpu + per_cpu * messages * MESSAGE_NS +
+           total / ncpus * bytes * rate;
 }
 
 /* What a plan costs at a size, given its closed form, which does not depend on the size. */
@@ -28,10 +47,6 @@ static double predict_ns(const struct tune_facts *f, const struct plan_cost *c, 
                          size_t bytes)
 {
     const double s = (double)bytes;
-    const int ncpus = max_int(f->ncpus, 1);
-    const bool is_crowded = tune_is_crowded(f);
-    const double per_cpu = is_crowded ? (double)(f->nranks_here + ncpus - 1) / ncpus : 1;
-    const double hand_over = is_crowded ? HAND_OVER_CROWDED_NS * per_cpu : HAND_OVER_NS;
     double messages = c->messages, hops = c->hops;
     if (is_window) {
         /* The announcements before the first step. */
@@ -41,7 +56,9 @@ static double predict_ns(const struct tune_facts *f, const struct plan_cost *c, 
         const double each = c->sent * s / (messages / 2);
         messages *= each > PIECE_BYTES ? each / PIECE_BYTES : 1;
     }
-    return hops * hand_over + per_cpu * (messages * MESSAGE_NS + c->touched * s * per_byte(f, s));
+    if (f->nranks_here > f->ncpus || f->shares_cpu)
+        return crowded_ns(f, c, hops, messages, s);
+    return hops * HAND_OVER_NS + messages * MESSAGE_NS + c->touched * s * per_byte(f, s);
 }
 
 double tune_cost_ns(const struct tune_facts *f, const struct plan_algo *a, enum kolo_coll coll,

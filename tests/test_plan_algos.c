@@ -142,6 +142,36 @@ static int chunks_of_all(struct plan **plans, int n)
     return most;
 }
 
+/* What a step tells all peers, if there are several, is written once. */
+static int count_copies_saved(const struct plan *p, const struct plan_step *s)
+{
+    int links = 0;
+    for (int k = 0; k < s->ndst; k++)
+        links += p->operands[s->first + (uint32_t)k].space == PLAN_LINK;
+    return links == p->nranks - 1 && links > 1 ? links - 1 : 0;
+}
+
+/* Bytes that this rank sends on its busiest link. */
+static double count_link(const struct plan *p, double chunks)
+{
+    double most = 0;
+    for (int peer = 0; peer < p->nranks; peer++) {
+        for (int channel = 0; channel < p->nchannels; channel++) {
+            double sent = 0;
+            for (int i = 0; i < p->nsteps; i++) {
+                const struct plan_step *const s = &p->steps[i];
+                for (int k = 0; k < s->ndst; k++) {
+                    const struct plan_operand *const o = &p->operands[s->first + (uint32_t)k];
+                    if (o->space == PLAN_LINK && o->peer == peer && o->channel == channel)
+                        sent += s->of.count / chunks;
+                }
+            }
+            most = fmax(most, sent);
+        }
+    }
+    return most;
+}
+
 static void count_rank(const struct plan *p, double chunks, struct plan_cost *busiest)
 {
     double messages = 0;
@@ -150,6 +180,7 @@ static void count_rank(const struct plan *p, double chunks, struct plan_cost *bu
     double touched = 0;
     for (int i = 0; i < p->nsteps; i++) {
         const struct plan_step *const s = &p->steps[i];
+        touched -= count_copies_saved(p, s) * (s->of.count / chunks);
         for (int k = 0; k < s->ndst + s->nsrc; k++) {
             const double part = s->of.count / chunks;
             touched += part;
@@ -162,6 +193,8 @@ static void count_rank(const struct plan *p, double chunks, struct plan_cost *bu
     busiest->messages = fmax(busiest->messages, messages);
     busiest->sent = fmax(busiest->sent, fmax(in, out));
     busiest->touched = fmax(busiest->touched, touched);
+    busiest->total += touched;
+    busiest->link = fmax(busiest->link, count_link(p, chunks));
 }
 
 static struct plan_cost count(struct plan **plans, int n)
@@ -202,6 +235,10 @@ static void compare_costs(const struct plan_algo *a, const struct plan_shape *s)
     compare("messages", cost.messages, counted.messages, is_bound, where, s->nranks);
     compare("sent", cost.sent, counted.sent, false, where, s->nranks);
     compare("touched", cost.touched, counted.touched, is_bound, where, s->nranks);
+    if (cost.total > 0)
+        compare("total", cost.total, counted.total, false, where, s->nranks);
+    if (cost.link > 0)
+        compare("link", cost.link, counted.link, false, where, s->nranks);
     plan_set_destroy(plans, (size_t)s->nranks);
 }
 
