@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <kolo.h>
 
@@ -24,9 +26,10 @@ static const char *const op_names[KOLO_NOPS] = {
 /* ---- the command line --------------------------------------------------------------------- */
 
 struct request {
-    bool topics[KOLO_TOPIC_ALGOS + 1];
+    bool topics[KOLO_TOPIC_TUNE + 1];
     bool has_topic;
     bool has_bytes;
+    int measured_ranks; /* 0: measure nothing */
     size_t bytes;
     struct kolo_query query;
 };
@@ -102,6 +105,17 @@ static bool take_algos(struct request *r, const char *value)
     return set_topic(r, KOLO_TOPIC_ALGOS);
 }
 
+static bool take_tune(struct request *r, const char *value)
+{
+    (void)value;
+    return set_topic(r, KOLO_TOPIC_TUNE);
+}
+
+static bool take_measure(struct request *r, const char *value)
+{
+    return parse_number(value, 2, 64, &r->measured_ranks) && set_topic(r, KOLO_TOPIC_TUNE);
+}
+
 static bool take_plan(struct request *r, const char *value)
 {
     r->query.coll = kolo_coll_find(value);
@@ -167,6 +181,8 @@ static const struct option_row table[] = {
     {"--launcher", NULL, take_launcher, "which launcher is seen, with rank and size"},
     {"--options", NULL, take_options, "every option with value, origin, default and meaning"},
     {"--algos", NULL, take_algos, "every algorithm with rounds, bytes and source"},
+    {"--tune", NULL, take_tune, "times of algorithms that were measured here"},
+    {"--measure", "N", take_measure, "  after measuring them anew with N ranks (2 to 64)"},
     {"--plan", "COLLECTIVE", take_plan, "the plan that a call would use, and its rivals"},
     {"--ranks", "N", take_ranks, "  ranks on a machine like this one (2)"},
     {"--rank", "R|all", take_rank, "  whose steps to print (0)"},
@@ -231,6 +247,46 @@ static int take_option(int argc, char **argv, int *at, struct request *request)
     return complain("unknown option", word);
 }
 
+/* ---- measuring ---------------------------------------------------------------------------- */
+
+/* One rank; the exit status says whether its communicator stood. */
+static int measure_as(const struct kolo_unique_id *id, int rank, int n)
+{
+    struct kolo_comm *comm;
+    if (kolo_comm_create(id, rank, n, NULL, &comm) != KOLO_OK) {
+        fprintf(stderr, "kolo_info: rank %d: %s\n", rank, kolo_last_error(NULL));
+        return EXIT_WRONG_USE;
+    }
+    kolo_comm_destroy(comm);
+    return 0;
+}
+
+/* This process is rank 0, so that it knows the times even where they cannot be kept. */
+static int measure(int n)
+{
+    struct kolo_unique_id id;
+    setenv("KOLO_TUNE", "measure", 1);
+    if (kolo_unique_id_create(&id) != KOLO_OK) {
+        fprintf(stderr, "kolo_info: %s\n", kolo_last_error(NULL));
+        return EXIT_WRONG_USE;
+    }
+    fflush(NULL);
+    for (int r = 1; r < n; r++) {
+        const pid_t pid = fork();
+        if (pid == 0)
+            _exit(measure_as(&id, r, n));
+        if (pid < 0) {
+            perror("kolo_info: fork");
+            return EXIT_WRONG_USE; /* the ranks that were started give up at their deadline */
+        }
+    }
+    int code = measure_as(&id, 0, n), status;
+    while (wait(&status) > 0)
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            code = EXIT_WRONG_USE;
+    return code;
+}
+
 /* ---- answers ------------------------------------------------------------------------------ */
 
 /* Print what `write` writes, in a buffer of the size that it asks for. */
@@ -287,7 +343,7 @@ static int print_topics(const struct request *request)
     } order[] = {
         {KOLO_TOPIC_BUILD, true, "build"},       {KOLO_TOPIC_TOPOLOGY, true, "topology"},
         {KOLO_TOPIC_LAUNCHER, true, "launcher"}, {KOLO_TOPIC_OPTIONS, true, "options"},
-        {KOLO_TOPIC_ALGOS, false, "algorithms"},
+        {KOLO_TOPIC_ALGOS, false, "algorithms"}, {KOLO_TOPIC_TUNE, false, "measured times"},
     };
     int code = 0, printed = 0, wanted = 0;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
@@ -335,6 +391,8 @@ int main(int argc, char **argv)
         if (take_option(argc, argv, &at, &request))
             return EXIT_WRONG_USE;
     }
+    if (request.measured_ranks > 0 && measure(request.measured_ranks))
+        return EXIT_WRONG_USE;
     if (request.query.coll < 0)
         return print_topics(&request);
     if (request.has_bytes)

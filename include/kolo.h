@@ -422,8 +422,8 @@ struct kolo_query {
     int op;
     const char *algo; /* plan of this name instead of the choice; or NULL */
 };
-/* The plan that a call would use, the candidates with their predicted time, and for comm NULL the
- * plan on a machine like this one with query->nranks ranks. */
+/* The plan that a call would use, the candidates with their time, how it is known, and why the plan
+ * is chosen; for comm NULL the plan on a machine like this one with query->nranks ranks. */
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_explain(const struct kolo_comm *comm,
                                                        const struct kolo_query *query, char *text,
                                                        size_t size, size_t *needed);
@@ -434,6 +434,7 @@ enum kolo_topic {
     KOLO_TOPIC_TOPOLOGY, /* CPUs, caches, memory, as far as known */
     KOLO_TOPIC_LAUNCHER, /* which launcher is seen, with rank and size */
     KOLO_TOPIC_ALGOS,    /* every algorithm with rounds, bytes and source */
+    KOLO_TOPIC_TUNE,     /* times of algorithms that were measured on this machine, and are kept */
 };
 KOLO_API KOLO_MUST_CHECK enum kolo_status kolo_describe(enum kolo_topic topic, char *text,
                                                         size_t size, size_t *needed);

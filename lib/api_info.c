@@ -38,41 +38,30 @@ static enum kolo_status check_query(const struct kolo_comm *comm, const struct k
     return KOLO_OK;
 }
 
-static enum kolo_status facts_of(const struct kolo_comm *comm, const struct kolo_query *q,
-                                 struct tune *scratch, const struct tune **out)
+/* Of ranks on a machine like this one. */
+static struct tune_facts facts_here(int nranks)
 {
-    *out = comm ? &comm->tune : scratch;
-    if (comm)
-        return KOLO_OK;
-    const struct tune_facts facts = {
-        .nranks = q->nranks,
-        .nranks_here = q->nranks,
+    return (struct tune_facts){
+        .nranks = nranks,
+        .nranks_here = nranks,
         .ncpus = topo_ncpus(),
         .has_windows = cfg_int(CFG_WINDOWS) != 0,
         .deterministic = cfg_int(CFG_DETERMINISTIC) != 0,
     };
-    return tune_init(scratch, &facts);
 }
 
-static void list_candidates(const struct tune *t, const struct kolo_query *q, size_t bytes,
-                            const struct plan_algo *chosen, const struct plan_algo *fallback,
-                            struct text *out)
+static enum kolo_status tune_of(const struct kolo_comm *comm, const struct kolo_query *q,
+                                struct tune *scratch, const struct tune **out)
 {
-    size_t n;
-    const struct plan_algo *algos = plan_algos(&n);
-    const struct plan_shape shape = {(enum kolo_coll)q->coll, t->facts.nranks, 0, q->root, 0};
-    text_add(out, "# candidates, predicted:\n");
-    for (size_t i = 0; i < n; i++) {
-        if (!plan_algo_can(&algos[i], &shape))
-            continue;
-        text_add(out, "#   %-15s %12.2f us  %s%s%s\n", algos[i].name,
-                 tune_cost_ns(&t->facts, &algos[i], shape.coll, bytes) * 1e-3, algos[i].what,
-                 &algos[i] == chosen ? "   <- chosen"
-                 : &algos[i] == fallback && fallback != chosen
-                     ? "   <- when a buffer is private memory"
-                     : "",
-                 "");
-    }
+    *out = comm ? &comm->tune : scratch;
+    if (comm)
+        return KOLO_OK;
+    const struct tune_facts facts = facts_here(q->nranks);
+    TRY(tune_init(scratch, &facts));
+    struct tune_table table;
+    const bool is_measured = cfg_int(CFG_TUNE) != TUNE_MODEL && q->nranks > 1 &&
+                             tune_store_find(tune_key(&facts), true, &table) && table.date > 0;
+    return is_measured ? tune_apply(scratch, &table) : KOLO_OK;
 }
 
 enum kolo_status kolo_explain(const struct kolo_comm *comm, const struct kolo_query *query,
@@ -81,12 +70,11 @@ enum kolo_status kolo_explain(const struct kolo_comm *comm, const struct kolo_qu
     TRY(check_query(comm, query));
     static _Thread_local struct tune scratch;
     const struct tune *tune;
-    TRY(facts_of(comm, query, &scratch, &tune));
+    TRY(tune_of(comm, query, &scratch, &tune));
     const enum kolo_coll coll = (enum kolo_coll)query->coll;
     const int n = tune->facts.nranks;
     const size_t bytes = operation_bytes(coll, query->count, kolo_type_size(query->type), n);
     const struct plan_algo *chosen = tune_choose(tune, coll, bytes, bytes > 0);
-    const struct plan_algo *fallback = tune_choose(tune, coll, bytes, false);
     if (query->algo && n > 1)
         chosen = plan_algo_find(coll, query->algo);
 
@@ -95,7 +83,7 @@ enum kolo_status kolo_explain(const struct kolo_comm *comm, const struct kolo_qu
     text_add(&t, "# %s of %zu elements (largest buffer %zu bytes) on %d ranks, %d cpus\n",
              kolo_coll_name(query->coll), query->count, bytes, n, tune->facts.ncpus);
     if (n > 1 && !coll_is_p2p(coll))
-        list_candidates(tune, query, bytes, chosen, fallback, &t);
+        tune_explain(tune, coll, bytes, &t);
     if (chosen)
         text_add(&t, "# %s: %s\n# source: %s\n", chosen->name, chosen->what, chosen->source);
     const int first = query->rank < 0 ? 0 : query->rank,
@@ -134,6 +122,26 @@ static void print_algos(struct text *t)
                  algos[i].flags & ALGO_V ? "; also the v-variant" : "", "", algos[i].source);
 }
 
+static void print_tune(struct text *t)
+{
+    char path[1024];
+    struct tune_table table;
+    bool is_any = false;
+    for (int n = 2; n <= TUNE_MOST_RANKS; n++) {
+        const struct tune_facts facts = facts_here(n);
+        const uint64_t key = tune_key(&facts);
+        if (!tune_store_find(key, true, &table) || table.date == 0)
+            continue;
+        text_add(t, "%s", is_any ? "\n" : "");
+        tune_table_show(&table, n, t);
+        if (tune_store_path(key, path, sizeof path))
+            text_add(t, "kept in %s\n", path);
+        is_any = true;
+    }
+    if (!is_any)
+        text_add(t, "nothing has been measured yet, or it was not kept\n");
+}
+
 enum kolo_status kolo_describe(enum kolo_topic topic, char *text, size_t size, size_t *needed)
 {
     struct text t;
@@ -153,6 +161,9 @@ enum kolo_status kolo_describe(enum kolo_topic topic, char *text, size_t size, s
         break;
     case KOLO_TOPIC_ALGOS:
         print_algos(&t);
+        break;
+    case KOLO_TOPIC_TUNE:
+        print_tune(&t);
         break;
     default:
         return fail(KOLO_ERR_ARG, "describe: topic is %d, not an enum kolo_topic", (int)topic);

@@ -13,7 +13,13 @@
 #include <string.h>
 
 enum kind { INT, MS, BYTES, STR, ENUM };
-enum { VALUE_BYTES = 4096, NAME_BYTES = 64, COLUMN_BYTES = 40, WIDTH_MAX = 64 };
+enum {
+    VALUE_BYTES = 4096,
+    NAME_BYTES = 64,
+    COLUMN_BYTES = 40,
+    WIDTH_MAX = 64,
+    CACHE_DIR_BYTES = 512
+};
 
 struct option {
     const char *name;
@@ -44,6 +50,7 @@ static struct {
     atomic_bool is_ready;
     struct value values[CFG_NKEYS];
     char unknown[NAME_BYTES]; /* the first unknown name, "" when none */
+    char cache_dir[CACHE_DIR_BYTES];
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 extern char **environ;
@@ -175,8 +182,24 @@ static void read_value(int key, const char *s)
     copy_cut(v->text, sizeof(v->text), s, strlen(s));
 }
 
+/* A path that is not absolute, or too long, counts as none. */
+static void read_cache_dir(void)
+{
+    const char *dir = getenv("XDG_CACHE_HOME"), *end = "";
+    if (!dir || *dir != '/') {
+        dir = getenv("HOME");
+        end = "/.cache";
+    }
+    table.cache_dir[0] = '\0';
+    if (dir && *dir == '/' && strlen(dir) + strlen(end) < sizeof(table.cache_dir)) {
+        copy_cut(table.cache_dir, sizeof(table.cache_dir), dir, strlen(dir));
+        strcat(table.cache_dir, end);
+    }
+}
+
 static void read_environment(void)
 {
+    read_cache_dir();
     table.unknown[0] = '\0';
     for (int i = 0; i < CFG_NKEYS; i++) {
         table.values[i].is_set = false;
@@ -218,6 +241,12 @@ int64_t cfg_int(enum cfg_key key)
 {
     ready();
     return table.values[key].number;
+}
+
+const char *cfg_cache_dir(void)
+{
+    ready();
+    return table.cache_dir;
 }
 
 /* Defaults of STR, without the quotes that # left around them. */

@@ -19,6 +19,9 @@
     X(DETERMINISTIC, "KOLO_DETERMINISTIC", INT, 0, 0, 1,                                           \
       "1: bits do not depend on algorithm or topology")                                            \
     X(ALGO, "KOLO_ALGO", STR, "", 0, 0, "force algorithms: all_reduce:ring,broadcast:binomial")    \
+    X(TUNE, "KOLO_TUNE", ENUM, 0, 0, 2,                                                            \
+      "auto|model|measure: choose algorithms by times that were measured here once and are kept "  \
+      "in ~/.cache/kolo; by a model alone; or measure anew")                                       \
     X(PLAN_FILE, "KOLO_PLAN_FILE", STR, "", 0, 0, "file with plans to add to the built-in ones")   \
     X(WAIT, "KOLO_WAIT", ENUM, 0, 0, 3, "auto|spin|yield|sleep: how a rank waits")                 \
     X(SPIN_US, "KOLO_SPIN_US", INT, -1, -1, 1000000,                                               \
@@ -48,6 +51,8 @@
 
 /* Values of KOLO_CMA. */
 enum { CMA_AUTO, CMA_ALWAYS, CMA_NEVER };
+/* Values of KOLO_TUNE. */
+enum { TUNE_AUTO, TUNE_MODEL, TUNE_MEASURE };
 
 enum cfg_key {
 #define X(key, ...) CFG_##key,
@@ -59,6 +64,8 @@ enum cfg_key {
 int64_t cfg_int(enum cfg_key key);     /* INT, MS (milliseconds), BYTES, ENUM (index) */
 const char *cfg_str(enum cfg_key key); /* STR; borrowed, never NULL */
 bool cfg_is_set(enum cfg_key key);     /* from the environment, not the default */
+/* $XDG_CACHE_HOME, or .cache in $HOME; "" when there is neither (borrowed). */
+const char *cfg_cache_dir(void);
 
 /* KOLO_OK, or KOLO_ERR_ARG with a text naming the first bad value or unknown KOLO_* variable and
  * what would be legal (for an unknown name: the nearest known one).  Called when a communicator is

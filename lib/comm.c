@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { CARD_VERSION = 1, CPU_WORDS = 16 };
+enum { CARD_VERSION = 2, CPU_WORDS = 16 };
 
 /* What each rank tells all others when a communicator is made. */
 struct comm_card {
@@ -229,11 +229,13 @@ struct vote {
     int32_t status;
     int32_t has_windows;
     int32_t has_remote;
+    int32_t tune; /* enum tune_source; rank 0's counts */
+    int32_t can_measure;
     int32_t unused;
 };
 
 static enum kolo_status agree(struct boot *boot, enum kolo_status mine, struct vote vote,
-                              int64_t timeout_ms, struct tune_facts *facts)
+                              int64_t timeout_ms, struct vote *all)
 {
     const int n = boot_size(boot);
     struct vote *votes = mem_calloc((size_t)n, sizeof *votes);
@@ -243,13 +245,14 @@ static enum kolo_status agree(struct boot *boot, enum kolo_status mine, struct v
     if (!votes)
         return fail(KOLO_ERR_NOMEM, "out of memory for %d ranks", n);
     enum kolo_status status = boot_all_gather(boot, &vote, sizeof vote, votes, timeout_ms);
-    facts->has_windows = facts->has_remote = true;
+    *all = (struct vote){0, true, true, votes[0].tune, true, 0};
 
     if (mine != KOLO_OK)
         status = fail(mine, "%s", text);
     for (int r = 0; status == KOLO_OK && r < n; r++) {
-        facts->has_windows &= votes[r].has_windows != 0;
-        facts->has_remote &= votes[r].has_remote != 0;
+        all->has_windows &= votes[r].has_windows != 0;
+        all->has_remote &= votes[r].has_remote != 0;
+        all->can_measure &= votes[r].can_measure != 0;
         if (votes[r].status != KOLO_OK)
             status = fail(KOLO_ERR_SETUP, "rank %d could not join (%s); see its own error", r,
                           kolo_status_string(votes[r].status));
@@ -267,6 +270,37 @@ static size_t choose_ring(const struct tune_facts *f, size_t slot_bytes)
         return LINK_SLOTS * slot_bytes;
     const size_t share = all_bytes / (size_t)(f->nranks - 1), least = LINK_RING_LEAST * slot_bytes;
     return round_up(share > least ? share : least, 4096);
+}
+
+/* Rank 0 has the table: the others take it. */
+static enum kolo_status share_table(struct kolo_comm *comm, struct boot *boot,
+                                    const struct tune_table *mine)
+{
+    struct tune_table *tables = mem_calloc((size_t)comm->nranks, sizeof *tables);
+    if (!tables)
+        return fail(KOLO_ERR_NOMEM, "out of memory for %d ranks", comm->nranks);
+    enum kolo_status status =
+        boot_all_gather(boot, mine, sizeof *mine, tables, comm->setup_timeout_ms);
+    if (status == KOLO_OK)
+        status = tune_apply(&comm->tune, &tables[0]);
+    mem_free(tables);
+    return status;
+}
+
+/* All measure, or none: who cannot is not waited for. */
+static enum kolo_status measure(struct kolo_comm *comm, struct boot *boot)
+{
+    const int64_t ms = comm->setup_timeout_ms;
+    struct measuring *m = NULL;
+    struct vote vote = {0}, all;
+    vote.can_measure = measuring_create(comm, &m) == KOLO_OK;
+    enum kolo_status status = agree(boot, KOLO_OK, vote, ms, &all);
+    if (status == KOLO_OK && all.can_measure) {
+        status = measuring_run(m);
+        status = agree(boot, status, vote, ms, &all);
+    }
+    measuring_destroy(m);
+    return status;
 }
 
 /* Cards, shared memory, agreement. */
@@ -304,14 +338,23 @@ static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
         vote.has_windows = t->ops->has_windows(t) && mine.windows;
         vote.has_remote = t->ops->has_remote(t) && mine.windows && cfg_int(CFG_CMA) != CMA_NEVER;
     }
-    status = agree(boot, status, vote, ms, &facts);
+    struct vote all;
+    status = agree(boot, status, vote, ms, &all);
     if (status != KOLO_OK)
         goto done;
+    facts.has_windows = all.has_windows;
+    facts.has_remote = all.has_remote;
     status = comm_finish(comm, t, slot_bytes, &facts);
     t = NULL;
+    struct tune_table table = {0};
+    if (status == KOLO_OK && comm->rank == 0)
+        vote.tune = comm_tune_source(comm, &table);
     /* All or none: a rank whose plans do not load must not be missed later. */
-    struct tune_facts unused;
-    status = agree(boot, status, vote, ms, &unused);
+    status = agree(boot, status, vote, ms, &all);
+    if (status == KOLO_OK && all.tune == TUNE_FROM_TABLE)
+        status = share_table(comm, boot, &table);
+    if (status == KOLO_OK && all.tune == TUNE_FROM_MEASURING)
+        status = measure(comm, boot);
 
 done:
     if (t)
@@ -411,6 +454,8 @@ enum kolo_status kolo_comm_create_local(int nranks, const struct kolo_config *co
         transports[r] = NULL; /* comm_finish owns it now */
         status = comm_finish(made[r], t, slot_bytes, &facts);
     }
+    if (status == KOLO_OK)
+        status = comm_tune_local(made, nranks);
     for (int r = 0; r < nranks && status != KOLO_OK; r++) {
         if (made)
             kolo_comm_destroy(made[r]);

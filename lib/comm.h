@@ -110,6 +110,8 @@ enum kolo_status operation_repeat(struct operation *op, const void *send, void *
 
 /* Bind (program, job) in the thread that drives the engine. */
 enum kolo_status operation_bind(struct operation *op);
+/* The same for root 0 and an algorithm of the caller's choice, whatever the options say. */
+enum kolo_status operation_bind_to(struct operation *op, const struct plan_algo *algo);
 /* On the worker: the batch is linked by `next`; operations are given back when done. */
 enum kolo_status comm_submit(struct operation *batch);
 /* Bind a batch of one communicator.  Other ranks may have started theirs, and nothing short of
@@ -139,8 +141,23 @@ enum kolo_status comm_warm(struct kolo_comm *comm);
 enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *algo,
                               enum kolo_coll coll, int root, struct program **out);
 enum kolo_status comm_load_plans(struct kolo_comm *comm, const char *path);
+/* Destroy the generated ones: nothing may be bound to them. */
+void comm_programs_forget(struct kolo_comm *comm);
 void comm_programs_destroy(struct kolo_comm *comm);
 /* The loaded plan that serves a collective and root, or NULL. */
 struct program *comm_loaded_program(struct kolo_comm *comm, enum kolo_coll coll, int root);
+
+/* comm_tune.c: algorithms by times that are measured when a communicator is made, once. */
+enum tune_source { TUNE_FROM_MODEL, TUNE_FROM_TABLE, TUNE_FROM_MEASURING };
+/* On rank 0: what all will do, and for TUNE_FROM_TABLE the table. */
+enum tune_source comm_tune_source(const struct kolo_comm *comm, struct tune_table *table);
+/* Everything that measuring needs, so that nothing can fail locally once it has begun. */
+struct measuring;
+enum kolo_status measuring_create(struct kolo_comm *comm, struct measuring **out);
+void measuring_destroy(struct measuring *m); /* takes NULL */
+/* Collective.  Applies what was found, which is the same on all ranks, and keeps it. */
+enum kolo_status measuring_run(struct measuring *m);
+/* All ranks of one process, which has no other threads for them. */
+enum kolo_status comm_tune_local(struct kolo_comm *const *comms, int n);
 
 #endif

@@ -90,11 +90,18 @@ enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *al
     return KOLO_OK;
 }
 
-void comm_programs_destroy(struct kolo_comm *comm)
+void comm_programs_forget(struct kolo_comm *comm)
 {
     for (size_t i = 0; i < comm->programs_room; i++)
         program_destroy(comm->programs[i].program);
     mem_free(comm->programs);
+    comm->programs = NULL;
+    comm->programs_room = comm->nprograms = 0;
+}
+
+void comm_programs_destroy(struct kolo_comm *comm)
+{
+    comm_programs_forget(comm);
     for (size_t i = 0; i < comm->nloaded; i++)
         program_destroy(comm->loaded[i]);
     mem_free(comm->loaded);

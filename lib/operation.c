@@ -230,6 +230,22 @@ enum kolo_status operation_bind(struct operation *op)
     return KOLO_OK;
 }
 
+enum kolo_status operation_bind_to(struct operation *op, const struct plan_algo *algo)
+{
+    struct kolo_comm *comm = op->comm;
+    struct job *j = &op->job;
+    op->is_bound = op->may_repeat = j->may_choose = op->bound_refuses_in_place = false;
+    j->fallback = NULL;
+    bind_layouts(op);
+    TRY(comm_program(comm, algo, j->call.coll, 0, &j->program));
+    if (algo->flags & ALGO_WINDOW)
+        TRY(comm_program(comm, tune_choose(&comm->tune, j->call.coll, 0, false), j->call.coll, 0,
+                         &j->fallback));
+    op->bound_program = j->program;
+    bind_pointers(op);
+    return job_prepare(comm->engine, j);
+}
+
 /* ---- running ---- */
 
 void comm_quiet(struct kolo_comm *comm)

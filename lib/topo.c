@@ -64,6 +64,12 @@ static void print_caches(struct text *out)
     }
 }
 
+void topo_print_cpu(struct text *out)
+{
+    print_cpu_model(out);
+    print_caches(out);
+}
+
 void topo_print(struct text *out)
 {
     struct utsname name;

@@ -18,7 +18,7 @@
 #define CROWDED_MEMORY_NS_PER_BYTE 0.040
 #define MEMORY_NS_PER_BYTE 0.085
 #define CACHE_BYTES (16.0 * 1024 * 1024)
-#define PIECE_BYTES 32768.0              /* as job.c cuts link messages */
+#define PIECE_BYTES 131072.0             /* as job.c cuts link messages */
 #define REFILL_BYTES (4.0 * PIECE_BYTES) /* slots of a link: then the other end must run */
 
 static double per_byte(const struct tune_facts *f, double bytes)
@@ -56,7 +56,7 @@ static double predict_ns(const struct tune_facts *f, const struct plan_cost *c, 
         const double each = c->sent * s / (messages / 2);
         messages *= each > PIECE_BYTES ? each / PIECE_BYTES : 1;
     }
-    if (f->nranks_here > f->ncpus || f->shares_cpu)
+    if (tune_is_crowded(f))
         return crowded_ns(f, c, hops, messages, s);
     return hops * HAND_OVER_NS + messages * MESSAGE_NS + c->touched * s * per_byte(f, s);
 }
@@ -96,46 +96,96 @@ static bool may_use(const struct tune_facts *f, const struct plan_algo *a, enum 
     return !f->deterministic || !coll_reduces(coll) || (a->flags & ALGO_RANK_ORDER);
 }
 
+size_t tune_candidates(const struct tune_facts *f, enum kolo_coll coll, bool with_windows,
+                       int rows[TUNE_ALGOS])
+{
+    size_t n, found = 0;
+    const struct plan_algo *algos = plan_algos(&n);
+    for (size_t i = 0; i < n && i < TUNE_ALGOS; i++)
+        if (may_use(f, &algos[i], coll, with_windows))
+            rows[found++] = (int)i;
+    return found;
+}
+
 /* An algorithm that may serve a collective, with its closed form. */
 struct candidate {
-    uint8_t number; /* 1 + index into plan_algos */
+    int row; /* of plan_algos */
     bool is_window;
+    bool is_preferred; /* when others are as fast */
     struct plan_cost cost;
 };
-
-enum { MOST_CANDIDATES = 64 };
 
 static size_t list_candidates(const struct tune_facts *f, enum kolo_coll coll, bool with_windows,
                               struct candidate *out)
 {
-    size_t n, found = 0;
+    size_t n;
+    int rows[TUNE_ALGOS];
     const struct plan_algo *algos = plan_algos(&n);
     const struct plan_shape shape = {coll, f->nranks, 0, 0, 0};
-    for (size_t i = 0; i < n && found < MOST_CANDIDATES; i++) {
-        if (!may_use(f, &algos[i], coll, with_windows))
-            continue;
-        struct candidate *c = &out[found++];
-        c->number = (uint8_t)(i + 1);
-        c->is_window = algos[i].flags & ALGO_WINDOW;
-        algos[i].cost(&shape, &c->cost);
+    const size_t found = tune_candidates(f, coll, with_windows, rows);
+    for (size_t i = 0; i < found; i++) {
+        const struct plan_algo *a = &algos[rows[i]];
+        out[i] =
+            (struct candidate){.row = rows[i],
+                               .is_window = a->flags & ALGO_WINDOW,
+                               .is_preferred = coll_reduces(coll) && (a->flags & ALGO_RANK_ORDER)};
+        a->cost(&shape, &out[i].cost);
     }
     return found;
 }
 
-/* Number of the fastest; 0 for an empty list. */
-static uint8_t best(const struct tune_facts *f, const struct candidate *list, size_t n,
-                    size_t bytes)
+static const struct candidate *best_of_model(const struct tune_facts *f,
+                                             const struct candidate *list, size_t n, size_t bytes)
 {
-    uint8_t chosen = 0;
+    const struct candidate *chosen = NULL;
     double least = 0;
     for (size_t i = 0; i < n; i++) {
         const double ns = predict_ns(f, &list[i].cost, list[i].is_window, bytes);
         if (!chosen || ns < least) {
-            chosen = list[i].number;
+            chosen = &list[i];
             least = ns;
         }
     }
     return chosen;
+}
+
+/* Of those that are hardly slower than the fastest: one whose result does not depend on the choice
+ * (private buffers may then also go through the kernel), then the model's favourite. */
+static const struct candidate *best_of_table(const struct tune *t, const struct candidate *list,
+                                             size_t n, size_t bytes,
+                                             const struct candidate *favourite)
+{
+    double ns[TUNE_ALGOS], least = 0;
+    for (size_t i = 0; i < n; i++) {
+        ns[i] = tune_table_ns(&t->table, list[i].row, bytes);
+        least = ns[i] > 0 && (least <= 0 || ns[i] < least) ? ns[i] : least;
+    }
+    const struct candidate *chosen = NULL;
+    int most = -1;
+    double chosen_ns = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool is_favourite = &list[i] == favourite;
+        if (ns[i] <= 0 || ns[i] > least * (is_favourite ? TUNE_AS_FAST_FAVOURITE : TUNE_AS_FAST))
+            continue;
+        const int merit = 2 * list[i].is_preferred + is_favourite;
+        if (merit > most || (merit == most && ns[i] < chosen_ns)) {
+            chosen = &list[i];
+            most = merit;
+            chosen_ns = ns[i];
+        }
+    }
+    return chosen;
+}
+
+/* 1 + row of the algorithm to use; 0 for an empty list. */
+static uint8_t best(const struct tune *t, const struct candidate *list, size_t n, size_t bytes)
+{
+    const struct candidate *favourite = best_of_model(&t->facts, list, n, bytes);
+    const struct candidate *chosen = NULL;
+    if (t->table.date > 0)
+        chosen = best_of_table(t, list, n, bytes, favourite);
+    chosen = chosen ? chosen : favourite;
+    return chosen ? (uint8_t)(chosen->row + 1) : 0;
 }
 
 static void force(struct tune *t, const struct plan_algo *a, uint8_t number)
@@ -198,27 +248,38 @@ static enum kolo_status force_all(struct tune *t)
 
 static void choose_for(struct tune *t, enum kolo_coll coll)
 {
-    struct candidate list[MOST_CANDIDATES];
+    struct candidate list[TUNE_ALGOS];
     const struct tune_facts *f = &t->facts;
     if (coll_is_v(coll)) {
         const size_t n = list_candidates(f, coll, false, list);
-        t->choice_v[coll] = best(f, list, n, 1 << 20);
+        t->choice_v[coll] = best(t, list, n, 1 << 20);
         return;
     }
     for (int w = 0; w < 2; w++) {
         const size_t n = list_candidates(f, coll, w && f->has_windows, list);
         for (int k = 0; k < TUNE_CLASSES; k++)
-            t->choice[coll][w][k] = best(f, list, n, class_bytes(k));
+            t->choice[coll][w][k] = best(t, list, n, class_bytes(k));
     }
+}
+
+static enum kolo_status choose_all(struct tune *t)
+{
+    for (int c = 0; c < KOLO_NCOLLS && t->facts.nranks > 1; c++)
+        choose_for(t, (enum kolo_coll)c);
+    return force_all(t);
 }
 
 enum kolo_status tune_init(struct tune *t, const struct tune_facts *facts)
 {
     memset(t, 0, sizeof *t);
     t->facts = *facts;
-    for (int c = 0; c < KOLO_NCOLLS && facts->nranks > 1; c++)
-        choose_for(t, (enum kolo_coll)c);
-    return force_all(t);
+    return choose_all(t);
+}
+
+enum kolo_status tune_apply(struct tune *t, const struct tune_table *table)
+{
+    t->table = *table;
+    return choose_all(t);
 }
 
 const struct plan_algo *tune_choose(const struct tune *t, enum kolo_coll coll, size_t bytes,

@@ -20,6 +20,8 @@ seconds=${TEST_SECONDS:-120}
 [ "$fuzz" -eq 0 ] || seconds=$((fuzz + 60))
 mkdir -p "$build/log"
 
+# Tests make thousands of communicators: nothing is measured for them, or kept in the user's folder.
+export KOLO_TUNE=${KOLO_TUNE:-model}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}

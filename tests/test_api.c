@@ -276,7 +276,7 @@ Test(api, texts_that_do_not_fit)
     struct kolo_comm *comm = alone();
     char small[10], *large;
     size_t needed = 0;
-    for (int topic = KOLO_TOPIC_BUILD; topic <= KOLO_TOPIC_ALGOS; topic++) {
+    for (int topic = KOLO_TOPIC_BUILD; topic <= KOLO_TOPIC_TUNE; topic++) {
         memset(small, 'x', sizeof small);
         cr_assert_eq(kolo_describe((enum kolo_topic)topic, small, 5, &needed), KOLO_OK, "topic %d",
                      topic);

@@ -66,6 +66,7 @@ int main(int argc, char **argv)
     static const char *const words[] = {"ok", "FAILED", "skipped"};
     int counts[3] = {0, 0, 0};
     main_thread = pthread_self();
+    setenv("KOLO_TUNE", "model", 0); /* as run.sh: thousands of communicators, no time to measure */
     for (const struct test *test = first; test; test = test->next) {
         char name[256];
         snprintf(name, sizeof(name), "%s/%s", test->suite, test->name);
