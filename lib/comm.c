@@ -221,7 +221,7 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
     LOG(LOG_INFO, "comm", "%s: rank %d of %d, %d cpus, windows %s, kernels %s", comm->name,
         comm->rank, comm->nranks, facts->ncpus, facts->has_windows ? "yes" : "no",
         comm->engine->reduce->name);
-    return comm_warm(comm);
+    return KOLO_OK;
 }
 
 /* What each rank found while meeting; all see all. */
@@ -355,6 +355,8 @@ static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
         status = share_table(comm, boot, &table);
     if (status == KOLO_OK && all.tune == TUNE_FROM_MEASURING)
         status = measure(comm, boot);
+    if (status == KOLO_OK)
+        comm_warm(comm);
 
 done:
     if (t)
@@ -453,6 +455,8 @@ enum kolo_status kolo_comm_create_local(int nranks, const struct kolo_config *co
         struct transport *t = transports[r];
         transports[r] = NULL; /* comm_finish owns it now */
         status = comm_finish(made[r], t, slot_bytes, &facts);
+        if (status == KOLO_OK)
+            comm_warm(made[r]);
     }
     if (status == KOLO_OK)
         status = comm_tune_local(made, nranks);

@@ -135,7 +135,7 @@ void group_room_destroy(struct group_room *room); /* takes NULL */
 size_t operation_bytes(enum kolo_coll coll, size_t count, size_t type_bytes, int nranks);
 
 /* comm_warm.c: prepare for the first operations, as far as that is cheap. */
-enum kolo_status comm_warm(struct kolo_comm *comm);
+void comm_warm(struct kolo_comm *comm);
 
 /* comm_plan.c */
 enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *algo,

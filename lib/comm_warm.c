@@ -80,12 +80,13 @@ static enum kolo_status bind_all(struct kolo_comm *comm, size_t bytes)
     return KOLO_OK;
 }
 
-enum kolo_status comm_warm(struct kolo_comm *comm)
+void comm_warm(struct kolo_comm *comm)
 {
     if (comm->nranks == 1 || comm->nranks > SOME_RANKS || comm->nloaded > 0)
-        return KOLO_OK;
+        return;
     const bool is_few = comm->nranks <= FEW_RANKS;
     populate_links(comm->engine, is_few);
-    TRY(bind_all(comm, SMALL_BYTES));
-    return is_few ? bind_all(comm, MIDDLE_BYTES) : KOLO_OK;
+    /* What fails here for lack of memory is tried again by the call that needs it. */
+    if (bind_all(comm, SMALL_BYTES) == KOLO_OK && is_few)
+        (void)bind_all(comm, MIDDLE_BYTES);
 }

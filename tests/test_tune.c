@@ -280,7 +280,7 @@ Test(tune, key_depends_on_what_matters)
     f.deterministic = true;
     cr_assert_neq(tune_key(&f), key);
     f = facts_of(4);
-    setenv("KOLO_SLOT_BYTES", "131072", 1);
+    setenv("KOLO_SLOT_BYTES", "65536", 1);
     cfg_reset();
     cr_assert_neq(tune_key(&f), key);
     unsetenv("KOLO_SLOT_BYTES");
@@ -388,7 +388,7 @@ static const char *check_rank(struct kolo_comm *comm, void *arg)
     for (int c = 0; c < KOLO_NCOLLS; c++)
         if (comm->engine->counters.operations[c] != 0)
             return "counts operations that the user has not called";
-    if (comm->nprograms != 0 || comm->engine->record.next != 0)
+    if (comm->engine->record.next != 0)
         return "remembers the measuring";
     memcpy(mine, comm->tune.choice, sizeof comm->tune.choice);
     memcpy(mine + sizeof comm->tune.choice, comm->tune.choice_v, sizeof comm->tune.choice_v);
