@@ -455,11 +455,11 @@ enum kolo_status kolo_comm_create_local(int nranks, const struct kolo_config *co
         struct transport *t = transports[r];
         transports[r] = NULL; /* comm_finish owns it now */
         status = comm_finish(made[r], t, slot_bytes, &facts);
-        if (status == KOLO_OK)
-            comm_warm(made[r]);
     }
     if (status == KOLO_OK)
         status = comm_tune_local(made, nranks);
+    for (int r = 0; r < nranks && status == KOLO_OK; r++)
+        comm_warm(made[r]);
     for (int r = 0; r < nranks && status != KOLO_OK; r++) {
         if (made)
             kolo_comm_destroy(made[r]);

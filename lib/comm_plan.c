@@ -92,6 +92,11 @@ enum kolo_status comm_program(struct kolo_comm *comm, const struct plan_algo *al
 
 void comm_programs_forget(struct kolo_comm *comm)
 {
+    for (int c = 0; c < KOLO_NCOLLS; c++)
+        if (comm->blocking[c])
+            comm->blocking[c]->is_bound = comm->blocking[c]->may_repeat = false;
+    for (struct operation *op = comm->spare; op; op = op->next)
+        op->is_bound = op->may_repeat = false;
     for (size_t i = 0; i < comm->programs_room; i++)
         program_destroy(comm->programs[i].program);
     mem_free(comm->programs);
