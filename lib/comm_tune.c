@@ -20,18 +20,22 @@
 enum {
     MOST_RUNS = 6,
     LEAST_RUNS = 2,
-    RUN_NS = 40000, /* aim of a run of calls, per rank of a CPU: long against clock and barrier */
+    RUN_NS = 40000, /* aim of a run of calls: long against clock and barrier */
     MOST_CALLS = 100,
     PROBE_CALLS = 4,      /* where nothing is known yet */
     BUDGET_NS = 80000000, /* what would not fit any more is left out */
     LEAST_GROUPS = 27,    /* of collective and size; with less measured, the model knows better */
-    CROWD = 8,            /* ranks per CPU: above, a run of calls takes too long */
+    CROWD = 3,            /* ranks per CPU: with more, too little fits into the budget */
     ELAPSED = TUNE_ALGOS, /* in struct measuring, behind the algorithms */
     NTIMES = TUNE_ALGOS + 1,
 };
 
-/* Calls of a run, at least: where ranks share CPUs, they leave a barrier one after the other. */
-static const int least_calls[TUNE_SIZES] = {8, 8, 6, 4, 3};
+/* Of the CPUs: with less, others have disturbed too much. */
+#define LEAST_SHARE 0.9
+
+/* Calls of a run, at least: where ranks share CPUs, they leave a barrier one after the other, and
+ * what calls in a row overlap is much of what they cost. */
+static const int least_calls[TUNE_SIZES] = {6, 6, 5, 5, 5};
 
 /* Calls before the first run: they touch cells and slots for the first time. */
 static const int warm_calls[TUNE_SIZES] = {1, 8, 4, LINK_SLOTS, 1};
@@ -39,9 +43,9 @@ static const int warm_calls[TUNE_SIZES] = {1, 8, 4, LINK_SLOTS, 1};
 /* Share of the budget that is to be spent when a size is done. */
 static const double spent[TUNE_SIZES] = {0.2, 0.3, 0.4, 0.6, 1};
 
-/* Expected to take so many times as long as the fastest: not measured at this size or above.  What
- * is slow for few bytes may be fast for many; the ways of messages differ up to 16 KiB. */
-static const double hopeless[TUNE_SIZES] = {1e9, 1e9, 1e9, 4, 1.7};
+/* Expected to take so many times as long as the fastest, or as a barrier if that is more: not
+ * measured at this size or above.  What is slow for few bytes may be fast for many. */
+static const double hopeless[TUNE_SIZES] = {1e9, 20, 10, 4, 1.7};
 
 static const enum kolo_coll order[] = {
     KOLO_COLL_ALL_REDUCE,     KOLO_COLL_BROADCAST,  KOLO_COLL_REDUCE,
@@ -149,9 +153,15 @@ static bool is_in_race(const struct measuring *m, int row, int size)
     return size == 0 || m->table.tenths[row][size - 1] > 0;
 }
 
+static double barrier_ns(const struct measuring *m)
+{
+    size_t n;
+    return tune_table_ns(&m->table, (int)(m->barrier_algo - plan_algos(&n)), 0);
+}
+
 static double run_ns(const struct tune_facts *f)
 {
-    return (double)RUN_NS * (f->nranks_here + f->ncpus - 1) / f->ncpus;
+    return f->nranks_here > f->ncpus ? 2.0 * RUN_NS : RUN_NS;
 }
 
 static void choose_field(const struct measuring *m, enum kolo_coll coll, int size, struct field *f)
@@ -160,6 +170,7 @@ static void choose_field(const struct measuring *m, enum kolo_coll coll, int siz
     const struct tune_facts *facts = &m->comm->tune.facts;
     const size_t n = tune_candidates(facts, coll, facts->has_windows, rows);
     double ns[TUNE_ALGOS], least = 0;
+    const double barrier = barrier_ns(m);
     size_t nalgos;
     const struct plan_algo *algos = plan_algos(&nalgos);
     for (size_t i = 0; i < n; i++) {
@@ -168,6 +179,7 @@ static void choose_field(const struct measuring *m, enum kolo_coll coll, int siz
         if (!(algos[rows[i]].flags & ALGO_WINDOW) && (least <= 0 || ns[i] < least))
             least = ns[i];
     }
+    least = least > barrier ? least : barrier;
     f->n = 0;
     for (size_t i = 0; i < n; i++) {
         if (!is_in_race(m, rows[i], size) || ns[i] > hopeless[size] * least)
@@ -183,16 +195,15 @@ static void choose_field(const struct measuring *m, enum kolo_coll coll, int siz
  * number would not fit into what is left of all. */
 static int affordable_runs(const struct measuring *m, const struct field *f, int size, int ncolls)
 {
-    size_t n;
-    const ptrdiff_t barrier = m->barrier_algo - plan_algos(&n);
-    const double around = tune_table_ns(&m->table, (int)barrier, 0) * 2;
+    const double around = barrier_ns(m) * 2;
     double round = 1;
     for (int i = 0; i < f->n; i++)
         round += f->expected_ns[i] * f->calls[i] + around;
-    if (left_ns(m, TUNE_SIZES - 1) < round * LEAST_RUNS)
+    const int least = size == 0 ? 1 : LEAST_RUNS;
+    if (left_ns(m, TUNE_SIZES - 1) < round * least)
         return 0;
     const double runs = left_ns(m, size) / ncolls / round;
-    return runs > MOST_RUNS ? MOST_RUNS : runs < LEAST_RUNS ? LEAST_RUNS : (int)runs;
+    return runs > MOST_RUNS ? MOST_RUNS : max_int(least, (int)runs);
 }
 
 static void adopt(struct measuring *m, const struct field *f, int size)
@@ -200,7 +211,8 @@ static void adopt(struct measuring *m, const struct field *f, int size)
     for (int i = 0; i < f->n; i++) {
         const float tenths = m->all[f->rows[i]] * 10;
         uint32_t *at = &m->table.tenths[f->rows[i]][size];
-        *at = tenths < 1 ? 1 : tenths > 4e9f ? 4000000000u : (uint32_t)tenths;
+        const uint32_t now = tenths < 1 ? 1 : tenths > 4e9f ? 4000000000u : (uint32_t)tenths;
+        *at = *at > 0 && *at < now ? *at : now; /* at the first size there was a probe */
     }
 }
 
@@ -239,9 +251,54 @@ static enum kolo_status measure_coll(struct measuring *m, enum kolo_coll coll, i
     return measure_field(m, &f, size, runs);
 }
 
+/* Ranks that have just been made often start on one CPU, and stay there for 50 ms although another
+ * is idle.  Of those that share one, all but the first go to CPUs without a rank; the scheduler may
+ * move them again at once. */
+static void go_to_free_cpu(int cpu, const float on[TUNE_MOST_RANKS], int rank, int nranks)
+{
+    cpu_set_t mine, taken, one;
+    int nth = 0; /* of the free ones is this rank's */
+    CPU_ZERO(&taken);
+    for (int r = 0; r < nranks; r++) {
+        const int other = (int)on[r] - 1;
+        if (other < 0 || other >= CPU_SETSIZE)
+            return;
+        nth += r < rank && CPU_ISSET(other, &taken);
+        if (r == rank && !CPU_ISSET(cpu, &taken))
+            return; /* the first one here */
+        CPU_SET(other, &taken);
+    }
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0)
+        return;
+    for (int c = 0; c < CPU_SETSIZE; c++) {
+        if (!CPU_ISSET(c, &mine) || CPU_ISSET(c, &taken) || nth-- > 0)
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(c, &one);
+        if (sched_setaffinity(0, sizeof one, &one) == 0)
+            (void)sched_setaffinity(0, sizeof mine, &mine);
+        return;
+    }
+}
+
+static enum kolo_status spread(struct measuring *m)
+{
+    struct kolo_comm *comm = m->comm;
+    if (comm->tune.facts.nranks_here > comm->tune.facts.ncpus)
+        return KOLO_OK;
+    const int cpu = sched_getcpu();
+    m->mine[comm->rank] = (float)(cpu + 1);
+    TRY(merge(m));
+    if (cpu >= 0)
+        go_to_free_cpu(cpu, m->all, comm->rank, comm->nranks);
+    return KOLO_OK;
+}
+
 static enum kolo_status measure_all(struct measuring *m)
 {
     bool goes_on = true;
+    m->began_ns = now_ns();
+    TRY(spread(m));
     TRY(call(&m->barrier)); /* all are there: the time starts for all */
     m->began_ns = now_ns();
     /* The simple ones first: they touch the links' memory for the others. */
@@ -255,6 +312,28 @@ static enum kolo_status measure_all(struct measuring *m)
         LOG(LOG_DEBUG, "tune", "%s: size %d after %.1f ms", m->comm->name, size,
             (double)m->elapsed_ns * 1e-6);
     }
+    return KOLO_OK;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return 0;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Ranks that wait keep their CPU busy, or give it to each other: what of it they did not get, others
+ * had.  The share that they got together, of all that they could use. */
+static enum kolo_status share_of_cpus(struct measuring *m, uint64_t cpu_began_ns, double *out)
+{
+    const struct tune_facts *f = &m->comm->tune.facts;
+    m->mine[m->comm->rank] = (float)(cpu_ns() - cpu_began_ns);
+    TRY(merge(m));
+    double all = 0;
+    for (int r = 0; r < f->nranks; r++)
+        all += m->all[r];
+    *out = all / m->all[ELAPSED] / min_int(f->nranks_here, f->ncpus);
     return KOLO_OK;
 }
 
@@ -356,12 +435,17 @@ enum kolo_status measuring_run(struct measuring *m)
 {
     struct kolo_comm *comm = m->comm;
     m->table.key = tune_key(&comm->tune.facts);
+    const uint64_t cpu_began_ns = cpu_ns();
+    double share;
     TRY(measure_all(m));
-    const bool is_good = tune_table_settle(&m->table) && m->ngroups >= LEAST_GROUPS;
+    TRY(share_of_cpus(m, cpu_began_ns, &share));
+    const bool is_good =
+        tune_table_settle(&m->table) && m->ngroups >= LEAST_GROUPS && share >= LEAST_SHARE;
     m->table.date = is_good ? (uint64_t)time(NULL) : 0;
     if (comm->rank == 0)
-        LOG(LOG_INFO, "tune", "%s: measured %d groups of algorithms in %.1f ms%s", comm->name,
-            m->ngroups, (double)(now_ns() - m->began_ns) * 1e-6,
+        LOG(LOG_INFO, "tune",
+            "%s: measured %d groups of algorithms in %.1f ms on %.0f %% of the CPUs%s", comm->name,
+            m->ngroups, (double)(now_ns() - m->began_ns) * 1e-6, share * 100,
             is_good ? "" : ": too few, or disturbed: the model chooses");
     tune_store_keep(&m->table, comm->nranks, comm->rank == 0);
     return is_good ? tune_apply(&comm->tune, &m->table) : KOLO_OK;

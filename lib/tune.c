@@ -156,8 +156,14 @@ static const struct candidate *best_of_table(const struct tune *t, const struct 
                                              const struct candidate *favourite)
 {
     double ns[TUNE_ALGOS], least = 0;
+    int most_sizes = 0;
+    for (size_t i = 0; i < n; i++)
+        most_sizes = max_int(most_sizes, tune_table_sizes(&t->table, list[i].row));
     for (size_t i = 0; i < n; i++) {
-        ns[i] = tune_table_ns(&t->table, list[i].row, bytes);
+        /* One that was given up is not believed in beyond. */
+        const int k = tune_table_sizes(&t->table, list[i].row);
+        const bool is_known = k > 0 && (k == most_sizes || bytes <= tune_sizes[k - 1]);
+        ns[i] = is_known ? tune_table_ns(&t->table, list[i].row, bytes) : 0;
         least = ns[i] > 0 && (least <= 0 || ns[i] < least) ? ns[i] : least;
     }
     const struct candidate *chosen = NULL;

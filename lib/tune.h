@@ -79,6 +79,8 @@ size_t tune_candidates(const struct tune_facts *f, enum kolo_coll coll, bool wit
 
 /* ---- tune_table.c ---- */
 
+/* How many sizes an algorithm was measured at. */
+int tune_table_sizes(const struct tune_table *t, int row);
 /* Nanoseconds of an algorithm, between and beyond what was measured; 0: it was not. */
 double tune_table_ns(const struct tune_table *t, int row, size_t bytes);
 /* A larger size that took less time shows that the smaller one was disturbed.  Where that is much,

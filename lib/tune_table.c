@@ -21,12 +21,18 @@ const uint32_t tune_sizes[TUNE_SIZES] = {32, 1024, 8192, 65536, 524288};
 
 static const unsigned char sum_key[16] = "kolo tune table";
 
+int tune_table_sizes(const struct tune_table *t, int row)
+{
+    int n = 0;
+    while (n < TUNE_SIZES && t->tenths[row][n] > 0)
+        n++;
+    return n;
+}
+
 double tune_table_ns(const struct tune_table *t, int row, size_t bytes)
 {
     const uint32_t *at = t->tenths[row];
-    int n = 0;
-    while (n < TUNE_SIZES && at[n] > 0)
-        n++;
+    const int n = tune_table_sizes(t, row);
     if (n == 0)
         return 0;
     if (n == 1 || bytes <= tune_sizes[0])

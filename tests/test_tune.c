@@ -233,6 +233,23 @@ Test(tune, prefers_rank_order_when_hardly_slower)
     cr_assert_str_eq(choice(&t, KOLO_COLL_ALL_REDUCE, 5000, false), "tree");
 }
 
+Test(tune, what_was_given_up_wins_no_larger_size)
+{
+    const struct tune_facts f = facts_of(4);
+    static struct tune t;
+    struct tune_table table = flat_table(1);
+    use_mode("model");
+    set_times(&table, KOLO_COLL_ALL_REDUCE, "tree", 0.5);
+    uint32_t *at = table.tenths[row_of(KOLO_COLL_ALL_REDUCE, "tree")];
+    for (int k = 2; k < TUNE_SIZES; k++)
+        at[k] = 0;
+    cr_assert_eq(tune_init(&t, &f), KOLO_OK);
+    cr_assert_eq(tune_apply(&t, &table), KOLO_OK);
+    cr_assert_str_eq(choice(&t, KOLO_COLL_ALL_REDUCE, tune_sizes[1], false), "tree");
+    for (size_t bytes = tune_sizes[1] * 2; bytes < (size_t)1 << 40; bytes *= 2)
+        cr_assert_neq(strcmp(choice(&t, KOLO_COLL_ALL_REDUCE, bytes, false), "tree"), 0);
+}
+
 Test(tune, what_was_not_measured_is_left_to_the_model)
 {
     const struct tune_facts f = facts_of(4);
