@@ -323,8 +323,8 @@ static uint64_t cpu_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Ranks that wait keep their CPU busy, or give it to each other: what of it they did not get, others
- * had.  The share that they got together, of all that they could use. */
+/* Ranks that wait keep their CPU busy, or give it to each other: what they did not get of it,
+ * others had.  The share that they got together, of all that they could use. */
 static enum kolo_status share_of_cpus(struct measuring *m, uint64_t cpu_began_ns, double *out)
 {
     const struct tune_facts *f = &m->comm->tune.facts;
