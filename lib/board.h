@@ -12,14 +12,15 @@ enum board_state {
     BOARD_FAILED, /* status and text say why */
 };
 
-/* One started collective.  seq is stored with release after the rest; 0 while it is rewritten. */
+/* One started collective.  seq is stored with release after the rest; 0 while it is rewritten.  The
+ * rest is read while its owner may write it, so all of it is atomic, stored and loaded relaxed. */
 struct board_call {
     _Atomic uint64_t seq; /* 1 + sequence number; 0: none */
-    uint64_t count;
-    int32_t root;
-    int32_t op;
-    uint8_t coll;
-    uint8_t type;
+    _Atomic uint64_t count;
+    _Atomic int32_t root;
+    _Atomic int32_t op;
+    _Atomic uint8_t coll;
+    _Atomic uint8_t type;
     uint8_t unused[6];
 };
 _Static_assert(sizeof(struct board_call) == 32, "shared struct");

@@ -78,11 +78,11 @@ void board_publish(struct board *b, uint64_t seq, const struct call *c)
     /* A reader that sees the old number and new fields sees 0 when it looks again. */
     atomic_store_explicit(&r->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    r->count = c->count;
-    r->root = c->root;
-    r->op = shared_op(c->op);
-    r->coll = (uint8_t)c->coll;
-    r->type = (uint8_t)c->type;
+    atomic_store_explicit(&r->count, c->count, memory_order_relaxed);
+    atomic_store_explicit(&r->root, c->root, memory_order_relaxed);
+    atomic_store_explicit(&r->op, shared_op(c->op), memory_order_relaxed);
+    atomic_store_explicit(&r->coll, (uint8_t)c->coll, memory_order_relaxed);
+    atomic_store_explicit(&r->type, (uint8_t)c->type, memory_order_relaxed);
     /* Release: pairs with the acquire load in board_find. */
     atomic_store_explicit(&r->seq, seq + 1, memory_order_release);
 }
@@ -92,7 +92,11 @@ bool board_find(const struct board *b, uint64_t seq, struct call *out)
     const struct board_call *r = &b->calls[seq % BOARD_CALLS];
     if (atomic_load_explicit(&r->seq, memory_order_acquire) != seq + 1)
         return false;
-    *out = (struct call){r->coll, r->type, r->op, r->root, r->count};
+    out->coll = atomic_load_explicit(&r->coll, memory_order_relaxed);
+    out->type = atomic_load_explicit(&r->type, memory_order_relaxed);
+    out->op = atomic_load_explicit(&r->op, memory_order_relaxed);
+    out->root = atomic_load_explicit(&r->root, memory_order_relaxed);
+    out->count = atomic_load_explicit(&r->count, memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&r->seq, memory_order_relaxed) == seq + 1;
 }

@@ -1,11 +1,13 @@
 /* test_wait.c - the ways to wait, forced by KOLO_WAIT: results are right in each, and the counters
  * show that the way was taken.  Sleeping has the race that matters: a message that comes between
  * the last look and the sleep. */
+#include "board.h"
 #include "cfg.h"
 #include "engine.h"
 #include "support/ranks.h"
 #include "support/test.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,4 +114,43 @@ Test(wait, who_may_poll)
     cr_assert_eq(poll_ns_choose(2, 2, true), 7000, "told how long");
     unsetenv("KOLO_POLL_US");
     force(NULL);
+}
+
+/* A waiting rank reads a call while its owner writes the next one over it: whole, or not at all. */
+enum { PUBLISHED = 200000 };
+
+static struct call call_number(uint64_t seq)
+{
+    return (struct call){.coll = seq % KOLO_COLL_BARRIER,
+                         .type = (int)(seq % KOLO_NTYPES),
+                         .op = (int)(seq % KOLO_NOPS),
+                         .root = (int)(seq % 1000003),
+                         .count = (size_t)seq * 0x9e3779b97f4a7c15u};
+}
+
+static void *publish_all(void *board)
+{
+    for (uint64_t seq = 0; seq < PUBLISHED; seq++) {
+        const struct call c = call_number(seq);
+        board_publish(board, seq, &c);
+    }
+    return NULL;
+}
+
+Test(wait, calls_are_read_whole_or_not_at_all)
+{
+    static struct board board;
+    pthread_t owner;
+    cr_assert_eq(pthread_create(&owner, NULL, publish_all, &board), 0);
+    for (uint64_t seq = 0; seq < PUBLISHED;) {
+        const struct call expected = call_number(seq);
+        struct call found;
+        if (board_find(&board, seq, &found))
+            cr_assert(call_matches(&found, &expected), "call %llu is torn",
+                      (unsigned long long)seq);
+        /* A reader that was overtaken goes on with the number that the place shows. */
+        const uint64_t shown = atomic_load(&board.calls[seq % BOARD_CALLS].seq);
+        seq = shown > seq + 1 ? shown - 1 : seq + (shown == seq + 1);
+    }
+    pthread_join(owner, NULL);
 }
