@@ -358,8 +358,8 @@ Test(api, every_allocation_fails_once)
     cr_assert_gt(nth, 20u, "the hook was reached");
 }
 
-/* In the steady state an operation allocates nothing, blocking or on a stream.  Before it, some are in
- * flight at once: a worker may still hold the ticket of an operation that is known to be done. */
+/* In the steady state an operation allocates nothing, blocking or on a stream.  Before it, some are
+ * in flight at once: a worker may still hold the ticket of an operation that is already done. */
 static const char *steady(struct kolo_comm *comm, void *arg)
 {
     float a[64] = {0}, b[64];
