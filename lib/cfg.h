@@ -33,6 +33,8 @@
     X(WINDOWS, "KOLO_WINDOWS", INT, 1, 0, 1, "0: never read or write buffers of peers directly")   \
     X(CMA, "KOLO_CMA", ENUM, 0, 0, 2,                                                              \
       "auto|always|never: read and write private buffers of peers through the kernel")             \
+    X(STREAM, "KOLO_STREAM", ENUM, 0, 0, 2,                                                        \
+      "auto|always|never: write to peers past the caches, by how far the lines are")               \
     X(FUSE, "KOLO_FUSE", INT, 1, 0, 1, "0: run the small all_reduces of a group one by one")       \
     X(CPU, "KOLO_CPU", STR, "", 0, 0, "kernels to allow: c, avx2, avx512, neon; empty: the best")  \
     X(HEAP_BYTES, "KOLO_HEAP_BYTES", BYTES, 0, 0, INT64_MAX,                                       \

@@ -32,7 +32,7 @@ static void populate(const void *p, size_t bytes, int how)
 
 static void populate_link(const struct link *l, bool with_slots)
 {
-    populate(l->consumed, sizeof *l->consumed, MADV_POPULATE_WRITE);
+    populate(l->back, sizeof *l->back, MADV_POPULATE_WRITE);
     populate(l->cells, (size_t)LINK_CELLS * CELL_STRIDE, MADV_POPULATE_WRITE);
     populate((const void *)l->bell, sizeof *l->bell, MADV_POPULATE_WRITE);
     if (with_slots)

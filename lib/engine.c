@@ -58,6 +58,7 @@ enum kolo_status engine_create(struct transport *t, int rank, int nranks, size_t
     for (int channel = 0; channel < LINK_CHANNELS; channel++)
         e->outboxes[channel].at = t->ops->outbox(t, channel);
     wait_init();
+    far_init(e);
     *out = e;
     return KOLO_OK;
 

@@ -53,6 +53,7 @@ struct move {
     int nsrc;
     int from_in;     /* the source that is this rank's own input; -1: none */
     bool may_stream; /* all destinations are user buffers */
+    uint64_t stream; /* messages to far peers among them, as in reduce_args */
     bool is_final;   /* the result is the complete reduction */
 };
 
@@ -74,17 +75,21 @@ struct ready_operand {
 
 /* How private buffers travelled, see exec_choice.c. */
 enum way_kind { WAY_NONE, WAY_STAGED, WAY_REMOTE };
-enum { WAY_CLASSES = 20 }; /* octaves of bytes, from 16 KiB on */
+enum { WAY_CLASSES = 20 }; /* octaves of bytes, from 128 KiB on */
 
 /* What this rank has measured for one collective and class of size; 0: nothing yet. */
 struct way {
     float staged_ns;
     float remote_ns;
-    uint32_t tries;      /* while nothing is concluded yet; equal on all ranks */
-    uint32_t decisions;  /* since the loser's last try; equal on all ranks */
-    uint32_t skip;       /* calls that stage without asking; equal on all ranks */
-    uint32_t trial_left; /* tries of the loser still to make in a row; equal on all ranks */
+    /* Equal on all ranks: */
+    uint32_t tries;      /* of staging, before the first trial of the other */
+    uint32_t decisions;  /* since the loser's last trial */
+    uint32_t retry;      /* decisions until its next; 0: it has not had one yet */
+    uint32_t skip;       /* calls that stage without asking */
+    uint32_t trial_left; /* tries in a row still to make, with the one under way */
     enum way_kind trial_kind;
+    enum way_kind best;
+    /* Of this one: */
     uint32_t odd;      /* times in a row that were far from what is known */
     bool is_unsettled; /* so many that nothing known holds any more */
 };
@@ -197,6 +202,9 @@ struct outbox {
     uint64_t nslots;
 };
 
+/* Values of KOLO_STREAM. */
+enum streaming { STREAM_AUTO, STREAM_ALWAYS, STREAM_NEVER };
+
 enum wait_mode { WAIT_AUTO, WAIT_SPIN, WAIT_YIELD, WAIT_SLEEP };
 
 struct wait_policy {
@@ -229,9 +237,12 @@ struct engine {
     bool has_remote;    /* agreed by all ranks: private memory can be read and written */
     bool always_remote; /* KOLO_CMA=always */
     size_t slot_bytes;
-    size_t stream_bytes;  /* operations that touch more than this use streaming stores */
-    uint64_t seq;         /* collectives started */
-    uint32_t window_skip; /* operations that will not try windows (see job_start) */
+    size_t stream_bytes; /* operations that touch more than this use streaming stores */
+    enum streaming streaming;
+    uint64_t began_ns, began_ticks; /* when it was made, by both clocks */
+    uint64_t far_ticks;             /* a line that takes longer comes from far; 0: not known yet */
+    uint64_t seq;                   /* collectives started */
+    uint32_t window_skip;           /* operations that will not try windows (see job_start) */
     uint32_t window_backoff;
     /* scratch of the running step: pointers of its operands; nranks + 2 each */
     void **dst;
@@ -396,6 +407,19 @@ bool announce_receive(struct engine *e, struct job *j, enum kolo_status *status)
 /* exec_fuse.c: the same for a fused job. */
 bool fused_send(struct engine *e, struct job *j);
 bool fused_receive(struct engine *e, struct job *j, enum kolo_status *status);
+/* exec_far.c: which links are streamed to. */
+void far_init(struct engine *e);
+/* Consumer: time the probe of the message that has arrived. */
+void far_learn(struct engine *e, struct link *l);
+/* One probe came late, or in time: changes what the producer is told when enough have. */
+void far_judge(struct link *l, bool is_late);
+/* Bit for reduce_args.stream when destination `dst` is the payload of a message on a link; or one
+ * payload that the links among n operands share: streamed when most of their peers are far. */
+static inline uint64_t far_mask(const struct link *l, size_t bytes, int dst)
+{
+    return (uint64_t)(l->is_far && bytes > FAR_BYTES) << (dst % REDUCE_STREAMS);
+}
+uint64_t far_mask_of_all(struct link *const *links, int n, int dst);
 /* exec_choice.c */
 struct way *way_find(struct engine *e, const struct job *j);
 bool way_skips(struct way *w);

@@ -166,9 +166,13 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
     for (int k = 0; k < s->ndst; k++)
         if (links[k])
             link_commit(links[k], signature, bytes, detail);
-    for (int k = s->ndst; k < n; k++)
-        if (links[k])
-            link_consume(links[k]);
+    for (int k = s->ndst; k < n; k++) {
+        if (!links[k])
+            continue;
+        if (UNLIKELY(link_is_probed(links[k], bytes)))
+            far_learn(e, links[k]);
+        link_consume(links[k]);
+    }
     return STEP_DONE;
 }
 

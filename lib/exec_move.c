@@ -216,7 +216,7 @@ static inline void copy_few(unsigned char *to, const unsigned char *from, size_t
 }
 
 /* The copies of a move that computes nothing. */
-static void copy_local(struct engine *e, const struct move *m, size_t bytes, bool stream)
+static void copy_local(struct engine *e, const struct move *m, size_t bytes, uint64_t stream)
 {
     if (bytes <= FEW_BYTES) {
         for (int k = 0; k < m->ndst; k++)
@@ -236,7 +236,8 @@ static void copy_local(struct engine *e, const struct move *m, size_t bytes, boo
 void move_local(struct engine *e, const struct job *j, const struct move *m, size_t len)
 {
     const bool is_avg = m->is_final && j->post_div > 0;
-    const bool stream = j->stream && m->may_stream, scales = j->pre && m->from_in >= 0;
+    const bool scales = j->pre && m->from_in >= 0;
+    const uint64_t stream = j->stream && m->may_stream ? REDUCE_STREAM_ALL : m->stream;
     if (m->nsrc == 1 && !is_avg && !scales) {
         copy_local(e, m, len * j->type_bytes, stream);
         return;
@@ -267,12 +268,15 @@ static void find_simple(struct engine *e, const struct job *j, const struct plan
     bool told = false;
     int n = 0;
     for (int k = 0; k < s->ndst; k++) {
-        if (!links[k])
+        if (!links[k]) {
             e->dst[n++] = *o[k].base + o[k].offset + from * o[k].per_element;
-        else if (!shared)
+        } else if (!shared) {
+            m->stream |= far_mask(links[k], bytes, n);
             e->dst[n++] = link_payload(links[k], bytes);
-        else if (!told)
+        } else if (!told) {
+            m->stream |= far_mask_of_all(links, s->ndst, n);
             e->dst[n++] = shared;
+        }
         told |= links[k] != NULL;
     }
     m->ndst = n;
@@ -300,6 +304,8 @@ static void find_chunk(struct engine *e, struct job *j, const struct plan_step *
             if (shared && told)
                 continue;
             at = (shared ? shared : link_payload(links[k], bytes)) + packed;
+            m->stream |= shared ? far_mask_of_all(links, s->ndst, m->ndst)
+                                : far_mask(links[k], bytes, m->ndst);
             told = true;
         } else if (links[k]) {
             at = link_arrival(links[k], bytes) + packed;

@@ -87,6 +87,7 @@ static int copy_whole(struct engine *e, const struct job *j, const struct move *
     }
     struct move local = *m;
     local.ndst = 0;
+    local.stream = 0;
     for (int k = 0; k < m->ndst; k++) {
         if (!is_remote(e, &to[k])) {
             e->dst[local.ndst++] = e->dst[k];
@@ -178,6 +179,7 @@ int move_remote(struct engine *e, const struct job *j, const struct plan_step *s
         struct move local = *m;
         local.ndst = keep_local(e, to, s->ndst);
         local.may_stream = false;
+        local.stream = 0;
         move_local(e, j, &local, part);
         error = store_tile(e, to, s->ndst, wanted, e->dst[0], part * j->type_bytes, peer);
         if (error)

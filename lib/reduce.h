@@ -19,9 +19,12 @@ struct reduce_args {
     const void *pre; /* NULL, or one element of the type: sources in pre_mask are multiplied by it
                           first (products are rounded to f32 for f16, bf16 and f8) */
     uint64_t pre_mask; /* bit k: source k (sources above 63 are never pre-multiplied) */
-    bool stream;       /* write destinations with non-temporal stores where aligned; a store fence
-                          follows inside */
+    uint64_t stream;   /* bit j mod REDUCE_STREAMS: write destination j with non-temporal stores
+                          where aligned; a store fence follows inside */
 };
+
+enum { REDUCE_STREAMS = 64 };
+#define REDUCE_STREAM_ALL UINT64_MAX
 
 typedef void (*reduce_fn)(const struct reduce_args *args);
 

@@ -20,16 +20,22 @@ struct move {
     int ndst;
     int nsrc;
     size_t bytes;
-    bool stream;
-    double divisor; /* averages only */
+    uint64_t stream; /* as in reduce_args */
+    double divisor;  /* averages only */
 };
 
 struct loops {
-    /* The vectors in [at, end), a multiple of lane->bytes; stores are aligned if move->stream. */
+    /* The vectors in [at, end), a multiple of lane->bytes; streamed
+     * destinations are aligned. */
     void (*middle)(const struct move *move, size_t at, size_t end);
     /* n <= lane->bytes at `at`, into a buffer with room for a vector. */
     void (*edge)(const struct move *move, size_t at, size_t n, char *out);
 };
+
+INLINE bool streams_to(const struct move *move, int j)
+{
+    return move->stream >> (j % REDUCE_STREAMS) & 1;
+}
 
 INLINE void fold_block(const struct move *move, size_t at, const struct lane *lane, lane_op op,
                        lane_divide finish)
@@ -53,10 +59,11 @@ INLINE void fold_block(const struct move *move, size_t at, const struct lane *la
     v3 = finish(v3, move->divisor);
     for (int j = 0; j < move->ndst; j++) {
         char *const to = move->dst[j] + at;
-        lane->store(to, v0, move->stream);
-        lane->store(to + step, v1, move->stream);
-        lane->store(to + 2 * step, v2, move->stream);
-        lane->store(to + 3 * step, v3, move->stream);
+        const bool stream = streams_to(move, j);
+        lane->store(to, v0, stream);
+        lane->store(to + step, v1, stream);
+        lane->store(to + 2 * step, v2, stream);
+        lane->store(to + 3 * step, v3, stream);
     }
 }
 
@@ -72,7 +79,7 @@ INLINE void fold_middle(const struct move *move, size_t at, size_t end, const st
             v = op(v, lane->load(move->src[k] + at));
         v = finish(v, move->divisor);
         for (int j = 0; j < move->ndst; j++)
-            lane->store(move->dst[j] + at, v, move->stream);
+            lane->store(move->dst[j] + at, v, streams_to(move, j));
     }
 }
 
@@ -152,14 +159,20 @@ DEFINE_LOOPS_FLOAT(e5m2, f32)
 
 /* ---- the move ----------------------------------------------------------------------------- */
 
-/* Bytes up to where all destinations are aligned to `align`; `align` if there is no such place. */
+/* Bytes up to where all streamed destinations, or if there are none all, are aligned to `align`;
+ * `align` if there is no such place. */
 static size_t distance_to_aligned(const struct move *move, size_t align, size_t element)
 {
-    const size_t distance = -(uintptr_t)move->dst[0] & (align - 1);
-    uintptr_t differences = distance % element;
-    for (int j = 1; j < move->ndst; j++)
-        differences |= ((uintptr_t)move->dst[j] ^ (uintptr_t)move->dst[0]) & (align - 1);
-    return differences ? align : distance;
+    size_t distance = align;
+    for (int j = 0; j < move->ndst; j++) {
+        if (move->stream && !streams_to(move, j))
+            continue;
+        const size_t own = -(uintptr_t)move->dst[j] & (align - 1);
+        if (own % element != 0 || (distance < align && own != distance))
+            return align;
+        distance = own;
+    }
+    return distance;
 }
 
 static void store_edge(const struct move *move, size_t at, const char *from, size_t n)
@@ -182,7 +195,7 @@ static void run_loops(struct move *move, const struct loops *loops, const struct
     const size_t distance = distance_to_aligned(move, step, element);
     const size_t at = distance < step ? distance : 0;
     const size_t end = at + (move->bytes - at) / step * step;
-    move->stream = move->stream && distance < step;
+    move->stream = distance < step ? move->stream : 0;
     if (at > 0)
         loops->edge(move, 0, step, head);
     if (end < move->bytes)
@@ -209,7 +222,7 @@ static void copy_plain(char *const *dst, int ndst, const char *from, size_t byte
 }
 
 /* With non-temporal stores copying is a fold of one source. */
-static void copy_to_all(char *const *dst, int ndst, const char *from, size_t bytes, bool stream)
+static void copy_to_all(char *const *dst, int ndst, const char *from, size_t bytes, uint64_t stream)
 {
     const char *const src[1] = {from};
     struct move move = {
@@ -257,7 +270,7 @@ static void store_tile(const struct reduce_args *args, size_t at, const char *ti
 {
     for (int j = 0; j < args->ndst; j++) {
         char *const dst[1] = {(char *)args->dst[j] + at};
-        copy_to_all(dst, 1, tile, bytes, args->stream);
+        copy_to_all(dst, 1, tile, bytes, args->stream >> (j % REDUCE_STREAMS) & 1);
     }
 }
 

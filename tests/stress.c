@@ -93,6 +93,7 @@ static int draw_settings(const struct world *w, struct setting *settings)
     static const char *const waits[] = {"yield", "sleep", "spin"};
     static const char *const slots[] = {"4096", "8192", "16384"};
     static const char *const cma[] = {"always", "never"};
+    static const char *const stream[] = {"always", "never"};
     struct rng r = rng_fork(w->seed, w->number, 2, 2);
     int n = 0;
     if (rng_chance(&r, 4))
@@ -101,6 +102,8 @@ static int draw_settings(const struct world *w, struct setting *settings)
         set(settings, &n, "KOLO_SLOT_BYTES", slots[rng_below(&r, 3)]);
     if (rng_chance(&r, 2))
         set(settings, &n, "KOLO_CMA", cma[rng_below(&r, 2)]);
+    if (rng_chance(&r, 3))
+        set(settings, &n, "KOLO_STREAM", stream[rng_below(&r, 2)]);
     if (rng_chance(&r, 8))
         set(settings, &n, "KOLO_WINDOWS", "0");
     if (rng_chance(&r, 8))

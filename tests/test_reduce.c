@@ -423,7 +423,7 @@ static void vary(struct reduce_args *args, int type, unsigned char *pre, bool *a
     const bool few = below(seed, 3) != 0;
     args->nsrc = few ? 1 + (int)below(seed, 4) : many[below(seed, sizeof(many) / sizeof(many[0]))];
     args->ndst = below(seed, 2) ? 1 : 1 + (int)below(seed, MAX_DST);
-    args->stream = below(seed, 2);
+    args->stream = below(seed, 2) ? next_random(seed) : below(seed, 2) ? REDUCE_STREAM_ALL : 0;
     args->post_div = below(seed, 4) ? 0 : (double)(1 + below(seed, 600));
     args->pre = NULL;
     if (below(seed, 5) == 0) {
@@ -451,9 +451,9 @@ static void compare_with_c(const struct reduce_table *table, struct buffers *b, 
     table->fn[type][op](&args);
     char what[200];
     snprintf(what, sizeof(what),
-             "%s type %d op %d count %zu seed %#llx: %d -> %d, alias %d stream %d div %g pre %d",
+             "%s type %d op %d count %zu seed %#llx: %d -> %d, alias %d stream %#llx div %g pre %d",
              table->name, type, op, count, (unsigned long long)first_seed, args.nsrc, args.ndst,
-             alias, args.stream, args.post_div, args.pre != NULL);
+             alias, (unsigned long long)args.stream, args.post_div, args.pre != NULL);
     check(b, &args, type, what);
 }
 

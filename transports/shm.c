@@ -3,7 +3,7 @@
  * Each rank owns one segment (a memfd, or anonymous memory for ranks of one process) with what it
  * receives; peers map it and write into it:
  *
- *   board 4 KiB | bell | per source rank and channel: [ consumed | cells | slots ]
+ *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | slots ]
  *                      | per channel: outbox [ bodies | slots ], written by the owner, read by all
  *
  * Pages that are never used are never touched, so a segment costs what its links carry. */
@@ -30,7 +30,7 @@ enum {
      * RING_DEEP: roots run as far ahead.  2 ranks in one L3, broadcast 2 KiB: 0.42 to 0.21 us. */
     RING_FROM = 1024,
     RING_DEEP = 16384,
-    AREA_CELLS = 128, /* behind the line of `consumed` */
+    AREA_CELLS = 128, /* behind the lines of struct link_back */
     AREA_SLOTS = 69632,
 };
 _Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_SLOTS, "cells end before the slots");
@@ -86,7 +86,7 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
         .cells = area + AREA_CELLS,
         .ring = area + AREA_SLOTS,
         .outbox = is_producer ? NULL : outbox_of(s, peer, channel),
-        .consumed = (_Atomic uint64_t *)(void *)area,
+        .back = (struct link_back *)(void *)area,
         .bell = t->ops->bell(t, peer),
         .slot_bytes = s->slot_bytes,
         .near_bytes = is_deep ? RING_FROM : CELL_BYTES,
@@ -94,7 +94,7 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
         .ring_bytes = s->ring_bytes,
         .transport = t,
         .peer = peer,
-        .channel = channel,
+        .channel = (int16_t)channel,
     };
 }
 

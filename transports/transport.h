@@ -38,7 +38,13 @@ enum {
     BODY_BYTES = 16384,
     BODY_STRIDE = BODY_BYTES + 192, /* no power of two: first lines fall into different sets */
     OUTBOX_SLOTS = (OUTBOX_BODIES * BODY_STRIDE + 4095) / 4096 * 4096,
-    LINK_CHANNELS = 5, /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
+    /* A payload of more than this is written past the caches when its consumer is far.  At 1 KiB
+     * that gains 5 % then, and the question costs as much when it is near. */
+    FAR_BYTES = 1024,
+    PROBE_EACH = 64,      /* of such messages those whose number is a multiple are probed; ... */
+    PROBE_BYTES = 16384,  /* ... from this on, where a probe is cheap beside the copying, ... */
+    PROBE_EACH_LARGE = 8, /* ... multiples of this */
+    LINK_CHANNELS = 5,    /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
     LINK_CHANNEL_P2P = 4,
     BOARD_BYTES = 4096, /* per rank, written by it, readable by all peers: the engine's */
 };
@@ -64,26 +70,38 @@ enum cell_detail {
 
 struct transport;
 
+/* Two lines beside the cells: of the consumer, and of the producer. */
+struct link_back {
+    _Atomic uint64_t consumed; /* messages taken */
+    _Atomic uint32_t is_far;   /* 1: lines that the producer wrote take long to come here */
+    unsigned char pad[52];
+    _Atomic uint64_t probe; /* written by the producer, timed by the consumer */
+};
+_Static_assert(offsetof(struct link_back, probe) == 64, "the second line");
+
 /* One end of a link, owned by the rank that holds it; touched by its engine's thread only. */
 struct link {
     unsigned char *cells;
     unsigned char *ring;         /* of slots: ring_bytes, see link_advance */
     const unsigned char *outbox; /* consumer: the sender's, of this channel; NULL: it has none */
-    _Atomic uint64_t *consumed;  /* stored by the consumer, loaded by the producer */
-    _Atomic uint32_t *bell;      /* the other end's doorbell: 1 while it sleeps */
-    uint64_t count;              /* messages sent (producer) or received (consumer) by this end */
-    uint64_t credit;             /* producer: last value seen in *consumed */
-    uint64_t hold;               /* producer: it sends nothing before *consumed has come to this */
-    size_t slot_bytes;           /* largest message */
-    size_t near_bytes;           /* messages up to this lie behind their cell */
-    size_t deep_bytes;           /* messages up to this may be LINK_CELLS in flight */
+    struct link_back *back;
+    _Atomic uint32_t *bell; /* the other end's doorbell: 1 while it sleeps */
+    uint64_t count;         /* messages sent (producer) or received (consumer) by this end */
+    uint64_t credit;        /* producer: last value seen of back->consumed */
+    uint64_t hold;          /* producer: it sends nothing before that has come to this */
+    size_t slot_bytes;      /* largest message */
+    size_t near_bytes;      /* messages up to this lie behind their cell */
+    size_t deep_bytes;      /* messages up to this may be LINK_CELLS in flight */
     size_t ring_bytes;
     size_t ring_at; /* where the next message that needs a slot lies */
     struct transport *transport;
     int peer;
-    int channel;
-    uint64_t pass; /* the engine's: last pass in which a job of a group used this link */
+    int16_t channel;
+    uint8_t odd_probes; /* consumer: in a row that speak against is_far */
+    bool is_far;        /* consumer: what it says; producer: what it has last seen of it */
+    uint64_t pass;      /* the engine's: last pass in which a job of a group used this link */
 };
+_Static_assert(sizeof(struct link) == 128, "two cache lines");
 
 /* Where a buffer is, in a form that peers can resolve. */
 enum window_kind {
@@ -183,14 +201,21 @@ static inline const unsigned char *link_arrival(const struct link *l, size_t byt
     return link_payload(l, bytes);
 }
 
+/* Producer: look what the consumer says. */
+static inline void link_look_back(struct link *l)
+{
+    /* Acquire: pairs with the release store in link_consume.  The consumer has read the payloads
+     * that this side is about to overwrite. */
+    l->credit = atomic_load_explicit(&l->back->consumed, memory_order_acquire);
+    l->is_far = atomic_load_explicit(&l->back->is_far, memory_order_relaxed) != 0; /* a hint */
+}
+
 /* Producer: has the consumer taken `wanted` messages? */
 static inline bool link_has_consumed(struct link *l, uint64_t wanted)
 {
     if (LIKELY(l->credit >= wanted))
         return true;
-    /* Acquire: pairs with the release store in link_consume.  The consumer has read the payloads
-     * that this side is about to overwrite. */
-    l->credit = atomic_load_explicit(l->consumed, memory_order_acquire);
+    link_look_back(l);
     return l->credit >= wanted;
 }
 
@@ -209,11 +234,19 @@ static inline bool link_has_room(struct link *l, uint64_t depth)
 {
     if (LIKELY(l->credit >= l->hold && l->count - l->credit < depth))
         return true;
-    l->credit = atomic_load_explicit(l->consumed, memory_order_acquire); /* as above */
+    link_look_back(l);
     if (l->credit >= l->hold && l->count - l->credit < depth)
         return true;
     link_hold(l, depth);
     return false;
+}
+
+/* Both ends: does the producer write back->probe for the next message, and the consumer time its
+ * load? */
+static inline bool link_is_probed(const struct link *l, size_t bytes)
+{
+    return bytes > FAR_BYTES &&
+           l->count % (bytes >= PROBE_BYTES ? PROBE_EACH_LARGE : PROBE_EACH) == 0;
 }
 
 /* How many messages of `bytes` may be in flight. */
@@ -241,6 +274,8 @@ void link_ring(_Atomic uint32_t *bell);
 static inline void link_commit(struct link *l, uint32_t signature, size_t bytes, uint32_t detail)
 {
     struct link_cell *cell = link_cell_at(l);
+    if (UNLIKELY(link_is_probed(l, bytes)))
+        atomic_store_explicit(&l->back->probe, l->count, memory_order_relaxed);
     cell->signature = signature;
     cell->bytes = (uint32_t)bytes;
     cell->detail = detail;
@@ -267,7 +302,7 @@ static inline void link_consume(struct link *l)
      * cache, where the line stays until the producer writes it. */
     __builtin_prefetch(link_cell_at(l));
     /* Release: pairs with link_has_room. */
-    atomic_store_explicit(l->consumed, l->count, memory_order_release);
+    atomic_store_explicit(&l->back->consumed, l->count, memory_order_release);
     if (UNLIKELY(atomic_load_explicit(l->bell, memory_order_relaxed) != 0))
         link_ring(l->bell);
 }
