@@ -201,6 +201,34 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
     return KOLO_OK;
 }
 
+/* How much comes to one CPU before lines are written again, see link_ring_has: twice the L2 of a
+ * core, and less than its part of an L3; and how much when a single CPU is the aim of all. */
+enum { RING_CPU_BYTES = 2 << 20, RING_ROOT_BYTES = 3 << 20 };
+
+static size_t ring_share(const struct tune_facts *f)
+{
+    const int per_cpu = (f->nranks_here + f->ncpus - 1) / max_int(f->ncpus, 1);
+    return RING_CPU_BYTES / (size_t)max_int(per_cpu, f->shares_cpu ? 2 : 1);
+}
+
+static size_t ring_to_root(const struct tune_facts *f)
+{
+    const size_t share = RING_ROOT_BYTES / (size_t)max_int(f->nranks_here - 1, 1);
+    return share < RING_CPU_BYTES ? share : RING_CPU_BYTES;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes of the ring of a link: what any job may want of it. */
+static size_t ring_bytes(const struct tune_facts *f, size_t slot_bytes)
+{
+    const size_t least = LINK_SLOTS * round_up(slot_bytes, 64);
+    return round_up(larger(least, larger(ring_share(f), ring_to_root(f))), 4096);
+}
+
 /* The part after the transport stands. */
 static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t, size_t slot_bytes,
                                     const struct tune_facts *facts)
@@ -212,6 +240,8 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
         return status;
     }
     comm->engine->has_remote = facts->has_remote;
+    comm->engine->ring_share = ring_share(facts);
+    comm->engine->ring_to_root = ring_to_root(facts);
     comm->engine->always_remote = cfg_int(CFG_CMA) == CMA_ALWAYS;
     comm->engine->wait = wait_policy_choose(facts->nranks_here, facts->ncpus, facts->shares_cpu);
     comm->poll_ns = poll_ns_choose(facts->nranks_here, facts->ncpus, facts->shares_cpu);
@@ -259,17 +289,6 @@ static enum kolo_status agree(struct boot *boot, enum kolo_status mine, struct v
     }
     mem_free(votes);
     return status;
-}
-
-/* Bytes of slots per link.  Where each rank has a CPU, all links of a rank together fill what
- * exceeds its own caches; where ranks share CPUs, as few slots as there may be. */
-static size_t choose_ring(const struct tune_facts *f, size_t slot_bytes)
-{
-    static const size_t all_bytes = 2 << 20;
-    if (tune_is_crowded(f) || f->nranks < 2)
-        return LINK_SLOTS * slot_bytes;
-    const size_t share = all_bytes / (size_t)(f->nranks - 1), least = LINK_RING_LEAST * slot_bytes;
-    return round_up(share > least ? share : least, 4096);
 }
 
 /* Rank 0 has the table: the others take it. */
@@ -330,8 +349,8 @@ static enum kolo_status comm_connect(struct kolo_comm *comm, struct boot *boot)
         shm[r] = cards[r].shm;
     struct tune_facts facts = {.nranks = n, .nranks_here = n, .deterministic = comm->deterministic};
     count_cpus(cards, n, &facts);
-    status = shm_meet(listener, shm, comm->rank, n, choose_ring(&facts, slot_bytes),
-                      cards[0].secret, ms, &t);
+    status = shm_meet(listener, shm, comm->rank, n, ring_bytes(&facts, slot_bytes), cards[0].secret,
+                      ms, &t);
     listener = NULL;
     struct vote vote = {0};
     if (status == KOLO_OK) {
@@ -446,7 +465,7 @@ enum kolo_status kolo_comm_create_local(int nranks, const struct kolo_config *co
         .deterministic = pick_deterministic(config),
     };
     if (status == KOLO_OK)
-        status = shm_create_local(nranks, slot_bytes, choose_ring(&facts, slot_bytes), transports);
+        status = shm_create_local(nranks, slot_bytes, ring_bytes(&facts, slot_bytes), transports);
     const bool has_transports = status == KOLO_OK;
     for (int r = 0; r < nranks && status == KOLO_OK; r++) {
         status = comm_begin(config, r, nranks, &made[r]);

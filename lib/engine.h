@@ -24,6 +24,7 @@ struct program {
     struct link **links;     /* per operand of the plan; NULL where it is not a link */
     bool is_cut;             /* runs in rounds: some rank's messages carry chunks */
     int max_span;            /* most chunks in one message of any rank: all cut alike */
+    int naims;               /* peers that this rank sends to */
     unsigned window_needs;   /* PLAN_READS_PEERS, PLAN_WRITES_PEERS: of any rank's plan */
     uint8_t *shouts; /* per step: 1 + the channel on which it tells all peers the same; 0: no */
 };
@@ -174,7 +175,8 @@ struct job {
     uint64_t way_began_ns;
     const struct program *shaped; /* what the fields below were computed for; NULL: nothing */
     size_t type_bytes;
-    size_t piece;      /* elements of a chunk per round */
+    size_t piece; /* elements of a chunk per round */
+    struct ring_use ring;
     size_t tmp_stride; /* bytes between chunks of scratch */
     uint64_t rounds;
     struct ready_step *ready;             /* per step of the plan */
@@ -237,6 +239,8 @@ struct engine {
     bool has_remote;    /* agreed by all ranks: private memory can be read and written */
     bool always_remote; /* KOLO_CMA=always */
     size_t slot_bytes;
+    size_t ring_share;   /* bytes of messages that should come to a rank before lines are reused */
+    size_t ring_to_root; /* ... on each link, when all send to one rank */
     size_t stream_bytes; /* operations that touch more than this use streaming stores */
     enum streaming streaming;
     uint64_t began_ns, began_ticks; /* when it was made, by both clocks */
@@ -354,6 +358,8 @@ static inline void wait_reset(struct wait *w, struct engine *e)
         wait_disarm(w, e);
 }
 
+/* For job->ring, with messages of up to `most` bytes. */
+struct ring_use job_ring(const struct engine *e, const struct job *j, size_t most);
 /* Piece size, rounds and scratch of the program that the job runs now. */
 void job_shape(struct engine *e, struct job *j);
 /* What a call contributes to its signature; and the signature: any change of any field changes it

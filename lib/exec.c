@@ -81,11 +81,11 @@ static bool sources_arrived(struct lane_state *lane, struct link *const *links, 
 }
 
 static bool destinations_have_room(struct lane_state *lane, struct link *const *links, int n,
-                                   size_t bytes, bool is_shout)
+                                   size_t bytes, bool is_shout, struct ring_use use)
 {
+    const uint64_t depth = is_shout ? outbox_depth(bytes) : LINK_CELLS;
     for (int k = 0; k < n; k++) {
-        if (links[k] && !link_has_room(links[k], is_shout ? outbox_depth(bytes)
-                                                          : link_depth(links[k], bytes))) {
+        if (links[k] && !link_has_room(links[k], depth, is_shout ? 0 : bytes, use)) {
             lane->blocked = links[k];
             lane->wanted = links[k]->hold;
             return false;
@@ -147,7 +147,7 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
 
     /* Sources first: they are what is usually waited for. */
     if (!sources_arrived(lane, links, s->ndst, n) ||
-        !destinations_have_room(lane, links, s->ndst, bytes, shout != 0))
+        !destinations_have_room(lane, links, s->ndst, bytes, shout != 0, j->ring))
         return STEP_BLOCKED;
     if (UNLIKELY(!messages_match(s, links, signature, bytes, &odd))) {
         *status = job_mismatch(e, j, odd, bytes);

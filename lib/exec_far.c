@@ -10,10 +10,9 @@
 
 enum {
     FAR_NS = 100, /* Zen 4: 50 in one L3, 140 from another, each within 10 */
-    /* In a row until the verdict changes.  A line seldom takes longer than from where it is; but
-     * one of four comes early from far too, when a prefetcher has asked for it already. */
-    PROBES_FAR = 2,
-    PROBES_NEAR = 8,
+    /* In a row until the verdict changes: of ranks that share a CPU one in 30 comes late, when the
+     * line has left the caches in between. */
+    PROBES = 3,
     RATE_NS = 100000, /* least time over which the rate of ticks is taken */
 };
 
@@ -60,7 +59,7 @@ static uint64_t far_ticks(struct engine *e)
 void far_judge(struct link *l, bool is_late)
 {
     l->odd_probes = is_late == l->is_far ? 0 : (uint8_t)(l->odd_probes + 1);
-    if (l->odd_probes < (is_late ? PROBES_FAR : PROBES_NEAR))
+    if (l->odd_probes < PROBES)
         return;
     l->odd_probes = 0;
     l->is_far = is_late;
@@ -76,7 +75,7 @@ void far_learn(struct engine *e, struct link *l)
     if (e->streaming == STREAM_ALWAYS)
         far_judge(l, true);
     else if (limit > 0)
-        far_judge(l, ticks_to_load(&l->back->probe) > limit);
+        far_judge(l, ticks_to_load(l->probe) > limit);
 }
 
 uint64_t far_mask_of_all(struct link *const *links, int n, int dst)

@@ -25,13 +25,14 @@ bool fused_send(struct engine *e, struct job *j)
     struct fused *f = j->fused;
     const struct card card = {f->may_fuse, f->is_shared};
     const size_t bytes = card_bytes(f, f->is_shared);
+    const struct ring_use slots = job_ring(e, j, e->slot_bytes);
     bool moved = false;
     for (; j->announced < e->nranks; j->announced++) {
         const int peer = (e->rank + j->announced) % e->nranks;
         if (peer == e->rank)
             continue;
         struct link *l = engine_link(e, true, peer, 0);
-        if (!link_has_room(l, link_depth(l, bytes)))
+        if (!link_has_room(l, LINK_CELLS, bytes, slots))
             return moved;
         unsigned char *at = link_payload(l, bytes);
         memcpy(at, &card, sizeof card);
@@ -84,6 +85,7 @@ static void decide(struct engine *e, struct job *j)
     j->program = f->all_shared ? f->direct : f->staged;
     j->ready = f->ready[f->all_shared];
     j->shaped = j->program;
+    j->ring = job_ring(e, j, e->slot_bytes);
     j->phase = JOB_RUN;
 }
 
@@ -91,7 +93,7 @@ static bool is_card(const struct fused *f, const struct link *l, const struct jo
                     struct card *out)
 {
     const struct link_cell *cell = link_cell_at(l);
-    if (cell->signature != j->signature || cell->detail != CELL_ANNOUNCE ||
+    if (cell->signature != j->signature || (cell->detail & CELL_KIND) != CELL_ANNOUNCE ||
         (cell->bytes != card_bytes(f, false) && cell->bytes != card_bytes(f, true)))
         return false;
     memcpy(out, link_arrival(l, cell->bytes), sizeof *out);

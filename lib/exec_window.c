@@ -45,7 +45,7 @@ bool announce_send(struct engine *e, struct job *j)
         const int peer = (e->rank + j->announced) % e->nranks;
         if (peer != e->rank) {
             struct link *l = engine_link(e, true, peer, 0);
-            if (!link_has_room(l, LINK_CELLS))
+            if (!link_has_room(l, LINK_CELLS, sizeof a, (struct ring_use){0}))
                 return moved;
             memcpy(link_payload(l, sizeof a), &a, sizeof a);
             link_commit(l, j->signature, sizeof a, CELL_ANNOUNCE);

@@ -61,6 +61,22 @@ static uint8_t shout_channel(const struct engine *e, const struct plan *plan,
     return is_all && e->outboxes[channel].at ? (uint8_t)(channel + 1) : 0;
 }
 
+/* Peers that this rank sends to. */
+static int count_aims(const struct engine *e, const struct program *p)
+{
+    int n = 0;
+    for (int peer = 0; peer < e->nranks; peer++) {
+        bool is_aim = false;
+        for (int i = 0; i < p->plan->nsteps; i++) {
+            const struct plan_step *s = &p->plan->steps[i];
+            for (uint32_t k = s->first; k < s->first + s->ndst; k++)
+                is_aim |= p->links[k] && p->links[k]->peer == peer;
+        }
+        n += is_aim;
+    }
+    return n;
+}
+
 enum kolo_status program_compile(struct engine *e, struct plan *plan, struct program **out)
 {
     const bool is_p2p = coll_is_p2p(plan->coll);
@@ -94,6 +110,7 @@ enum kolo_status program_compile(struct engine *e, struct plan *plan, struct pro
     p->plan = plan;
     p->links = links;
     p->shouts = shouts;
+    p->naims = count_aims(e, p);
     *out = p;
     return KOLO_OK;
 }
@@ -169,6 +186,20 @@ static void cut_vector(struct job *j, const struct plan *p)
         j->layout[i] = (struct layout){block, count, NULL, NULL};
 }
 
+/* As many links come to a rank as leave it, but for those that all lead to the root. */
+struct ring_use job_ring(const struct engine *e, const struct job *j, size_t most)
+{
+    const struct program *p = j->program;
+    const bool is_to_root =
+        p->naims <= 1 && (p->plan->coll == KOLO_COLL_REDUCE || p->plan->coll == KOLO_COLL_GATHER);
+    const size_t share =
+        is_to_root ? e->ring_to_root : e->ring_share / (size_t)max_int(p->naims, 1);
+    const size_t slot = link_lines(e->slot_bytes) * 64;
+    if (share >= LINK_ROOM * link_lines(most) * 64)
+        return (struct ring_use){.window = share};
+    return (struct ring_use){.window = LINK_SLOTS * slot, .stride = slot};
+}
+
 void job_shape(struct engine *e, struct job *j)
 {
     const struct program *p = j->program;
@@ -181,6 +212,7 @@ void job_shape(struct engine *e, struct job *j)
     j->piece = p->is_cut ? choose_piece(e, j, p) : longest > 0 ? longest : 1;
     j->rounds = longest > 0 ? (longest - 1) / j->piece + 1 : 1;
     j->tmp_stride = j->piece * j->type_bytes;
+    j->ring = job_ring(e, j, (size_t)p->max_span * j->tmp_stride);
     job_make_ready(e, j);
 }
 

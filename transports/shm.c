@@ -3,7 +3,7 @@
  * Each rank owns one segment (a memfd, or anonymous memory for ranks of one process) with what it
  * receives; peers map it and write into it:
  *
- *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | slots ]
+ *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | probe | ring ]
  *                      | per channel: outbox [ bodies | slots ], written by the owner, read by all
  *
  * Pages that are never used are never touched, so a segment costs what its links carry. */
@@ -25,15 +25,11 @@
 enum {
     SEGMENT_BELL = BOARD_BYTES,
     SEGMENT_LINKS = BOARD_BYTES + 4096,
-    /* In a ring with room for it, messages from RING_FROM on leave the cells, which stay in their
-     * reader's cache (see link_advance), and as many as there are cells may be in flight up to
-     * RING_DEEP: roots run as far ahead.  2 ranks in one L3, broadcast 2 KiB: 0.42 to 0.21 us. */
-    RING_FROM = 1024,
-    RING_DEEP = 16384,
-    AREA_CELLS = 128, /* behind the lines of struct link_back */
-    AREA_SLOTS = 69632,
+    AREA_CELLS = 128,   /* behind the line of struct link_back */
+    AREA_PROBE = 69632, /* a page, see probe_of */
+    AREA_SLOTS = AREA_PROBE + 4096,
 };
-_Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_SLOTS, "cells end before the slots");
+_Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_PROBE, "cells end before the probe");
 
 static size_t area_bytes(size_t ring_bytes)
 {
@@ -73,6 +69,15 @@ void link_ring(_Atomic uint32_t *bell)
         syscall(SYS_futex, bell, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
+/* A probe that a prefetcher has fetched comes early.  They learn what else is touched around a
+ * line: so it has a page of its own; and by what distance one load follows the other: so from
+ * source to source that changes. */
+static _Atomic uint64_t *probe_of(unsigned char *area, int source)
+{
+    const unsigned line = (unsigned)source * ((unsigned)source + 13) / 2 * 11 % 64;
+    return (_Atomic uint64_t *)(void *)(area + AREA_PROBE + (size_t)line * 64);
+}
+
 static void shm_link(struct transport *t, int peer, int channel, bool is_producer, struct link *out)
 {
     struct shm *s = (struct shm *)t;
@@ -81,16 +86,14 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
     unsigned char *area =
         segment + SEGMENT_LINKS +
         ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->ring_bytes);
-    const bool is_deep = s->ring_bytes >= LINK_CELLS * RING_DEEP + (LINK_SLOTS + 1) * s->slot_bytes;
     *out = (struct link){
         .cells = area + AREA_CELLS,
         .ring = area + AREA_SLOTS,
         .outbox = is_producer ? NULL : outbox_of(s, peer, channel),
         .back = (struct link_back *)(void *)area,
+        .probe = probe_of(area, source),
         .bell = t->ops->bell(t, peer),
         .slot_bytes = s->slot_bytes,
-        .near_bytes = is_deep ? RING_FROM : CELL_BYTES,
-        .deep_bytes = is_deep ? RING_DEEP : CELL_BYTES,
         .ring_bytes = s->ring_bytes,
         .transport = t,
         .peer = peer,

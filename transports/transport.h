@@ -3,21 +3,22 @@
  *   engine --- link: a ring of messages, two counters that only grow ---> engine of the peer
  *
  * A transport connects one rank to its peers and gives it two ends per peer and channel: one to
- * send, one to receive.  A *memory* transport (shm.c) places cells, slots and counters where both
+ * send, one to receive.  A *memory* transport (shm.c) places cells, rings and counters where both
  * sides can load and store, and the engine does all the rest with the inline functions below.  A
  * *message* transport keeps a copy of the ring on each side and makes the counters true.
  *
  *   message p:  cell p mod LINK_CELLS  [ seq | signature | bytes | detail | up to CELL_INLINE ]
  *                                      [ or, from its second line on, up to CELL_BYTES        ]
- *               slot p mod LINK_SLOTS  [ what is larger, told by cell p ]
+ *   ring of bytes          [ what is larger, where cell p says ]
  *
  * Invariants, with p = messages sent and c = messages received on a link, both 64-bit, never reset:
- *   c <= p <= c + LINK_CELLS, and a message above deep_bytes is sent only when p < c + LINK_SLOTS.
+ *   c <= p <= c + LINK_CELLS; messages in flight do not overlap in the ring, and LINK_SLOTS of them
+ *   fit whatever their lengths.
  *   cell p mod LINK_CELLS holds seq == (uint32_t)(p + 1) once message p is complete.
  *
  * What a rank tells all its peers on a channel it may write once, into its *outbox*: OUTBOX_BODIES
- * bodies of up to BODY_BYTES, and slots again; the cells tell the index.  Of such messages as
- * many may be in flight on each link as there are entries.
+ * bodies of up to BODY_BYTES, and LINK_SLOTS slots for what is larger; the cells tell the index.
+ * Of such messages as many may be in flight on each link as there are entries.
  */
 #ifndef TRANSPORT_H
 #define TRANSPORT_H
@@ -28,12 +29,15 @@
 
 enum {
     LINK_CELLS = 32, /* messages in flight that fit into cells: how far a root runs ahead */
-    LINK_SLOTS = 4,  /* messages in flight that need a slot; also what plans are proven with */
-    LINK_RING_LEAST =
-        LINK_SLOTS + 2, /* slots of a long ring at least; a short one has LINK_SLOTS */
-    CELL_INLINE = 48,   /* payload that travels in the same cache line as the counter */
-    CELL_BYTES = 2048,  /* payload that lies behind it: prefetched along with the next cells */
-    CELL_STRIDE = 64 + CELL_BYTES,
+    LINK_SLOTS = 4,  /* messages of any length in flight that plans are proven with */
+    LINK_ROOM = LINK_SLOTS + 1, /* a ring with room for so many always has it for LINK_SLOTS: what
+                                   is left over at its end is less than one */
+    CELL_INLINE = 48,           /* payload that travels in the same cache line as the counter */
+    CELL_BYTES = 1024, /* payload that lies behind it; what is larger leaves the cells, which stay
+                           in their reader's cache, for the ring */
+    /* Twice as far as need be: else prefetchers run into the next cell (broadcast of 1 KiB between
+     * 2 ranks: 0.137 us, 0.175 without). */
+    CELL_STRIDE = 64 + 2 * CELL_BYTES,
     OUTBOX_BODIES = 16,
     BODY_BYTES = 16384,
     BODY_STRIDE = BODY_BYTES + 192, /* no power of two: first lines fall into different sets */
@@ -65,43 +69,42 @@ enum cell_detail {
     CELL_ANNOUNCE,      /* where the sender's buffers are (exec_window.c) */
     CELL_SHARED,        /* data, of which the payload lies in the sender's outbox */
     CELL_KIND = 0xff,   /* mask of the above */
-    CELL_INDEX_BIT = 8, /* the index starts there */
+    CELL_INDEX_BIT = 8, /* there starts the index in the outbox, or where in the ring: in lines */
 };
 
 struct transport;
 
-/* Two lines beside the cells: of the consumer, and of the producer. */
+/* What the consumer writes, in a line of its own. */
 struct link_back {
     _Atomic uint64_t consumed; /* messages taken */
     _Atomic uint32_t is_far;   /* 1: lines that the producer wrote take long to come here */
-    unsigned char pad[52];
-    _Atomic uint64_t probe; /* written by the producer, timed by the consumer */
 };
-_Static_assert(offsetof(struct link_back, probe) == 64, "the second line");
 
 /* One end of a link, owned by the rank that holds it; touched by its engine's thread only. */
 struct link {
     unsigned char *cells;
-    unsigned char *ring;         /* of slots: ring_bytes, see link_advance */
+    unsigned char *ring;         /* ring_bytes, see link_ring_has */
     const unsigned char *outbox; /* consumer: the sender's, of this channel; NULL: it has none */
     struct link_back *back;
-    _Atomic uint32_t *bell; /* the other end's doorbell: 1 while it sleeps */
-    uint64_t count;         /* messages sent (producer) or received (consumer) by this end */
-    uint64_t credit;        /* producer: last value seen of back->consumed */
-    uint64_t hold;          /* producer: it sends nothing before that has come to this */
-    size_t slot_bytes;      /* largest message */
-    size_t near_bytes;      /* messages up to this lie behind their cell */
-    size_t deep_bytes;      /* messages up to this may be LINK_CELLS in flight */
-    size_t ring_bytes;
-    size_t ring_at; /* where the next message that needs a slot lies */
+    _Atomic uint64_t *probe; /* written by the producer, timed by the consumer */
+    _Atomic uint32_t *bell;  /* the other end's doorbell: 1 while it sleeps */
+    uint64_t count;          /* messages sent (producer) or received (consumer) by this end */
+    uint64_t credit;         /* producer: last value seen of back->consumed */
+    uint64_t hold;           /* producer: it sends nothing before that has come to this */
+    size_t slot_bytes;       /* largest message */
+    size_t ring_bytes;       /* at least LINK_SLOTS slots */
+    size_t ring_at;          /* producer: where the next message in the ring lies, ... */
+    size_t ring_need;        /* ... and how much it takes of it */
     struct transport *transport;
     int peer;
     int16_t channel;
     uint8_t odd_probes; /* consumer: in a row that speak against is_far */
     bool is_far;        /* consumer: what it says; producer: what it has last seen of it */
-    uint64_t pass;      /* the engine's: last pass in which a job of a group used this link */
+    uint32_t in_ring;   /* producer: bit p mod LINK_CELLS: message p lies in the ring, ... */
+    uint32_t starts[LINK_CELLS]; /* ... there, in lines */
+    uint64_t pass; /* the engine's: last pass in which a job of a group used this link */
 };
-_Static_assert(sizeof(struct link) == 128, "two cache lines");
+_Static_assert(offsetof(struct link, starts) <= 128, "what is always used: two cache lines");
 
 /* Where a buffer is, in a form that peers can resolve. */
 enum window_kind {
@@ -164,23 +167,52 @@ static inline unsigned char *link_payload(const struct link *l, size_t bytes)
 {
     if (bytes <= CELL_INLINE)
         return link_cell_at(l)->payload;
-    if (bytes <= l->near_bytes)
+    if (bytes <= CELL_BYTES)
         return (unsigned char *)link_cell_at(l) + 64;
     return l->ring + l->ring_at;
 }
 
-/* Both ends, after a message that took a slot.  In a long ring slots lie close together: a line is
- * then written again only when it has long left its reader's own cache, which is cheaper than
- * taking it from there (2 ranks in one L3, exchanges of 32 KiB: 1.8 instead of 4.5 us).  The
- * short ring of LINK_SLOTS stays in the cache that ranks of one CPU share.
- * At most LINK_SLOTS messages above deep_bytes are in flight, and of those up to deep_bytes as many
- * as the ring has room for: nothing is overwritten before it was read. */
-static inline void link_advance(struct link *l, size_t bytes)
+static inline size_t link_lines(size_t bytes)
 {
-    const bool is_long = l->ring_bytes >= LINK_RING_LEAST * l->slot_bytes;
-    l->ring_at += is_long ? (bytes + 63) / 64 * 64 : l->slot_bytes;
-    if (l->ring_at + l->slot_bytes > l->ring_bytes)
-        l->ring_at = 0;
+    return (bytes + 63) / 64;
+}
+
+/* How a job uses rings: their first `window` bytes, and of them at least `stride` for a message.
+ * LINK_SLOTS messages always fit when the window has room for LINK_ROOM of the longest, or when
+ * each takes as much as the longest and it has room for LINK_SLOTS. */
+struct ring_use {
+    size_t window;
+    size_t stride;
+};
+
+/* Producer: is there room for a message of `bytes` in the ring?  ring_at then is where.
+ *
+ * A line is best written again only when it has left its reader's own cache, from which it must be
+ * taken (2 ranks in one L3, exchanges of 32 KiB: 1.8 instead of 4.5 us), but not the cache that all
+ * share.  So what comes to one CPU together should fill some MiB: the window is long where few
+ * links do that, short where many do. */
+static inline bool link_ring_has(struct link *l, size_t bytes, struct ring_use use)
+{
+    const size_t exact = link_lines(bytes) * 64, need = exact > use.stride ? exact : use.stride;
+    const unsigned flying = (unsigned)(l->count - l->credit);
+    const unsigned oldest = l->credit % LINK_CELLS;
+    const uint64_t twice = (uint64_t)l->in_ring << 32 | l->in_ring;
+    const uint64_t mask = twice >> oldest & (((uint64_t)1 << flying) - 1);
+    l->ring_need = need;
+    if (mask == 0) {
+        l->ring_at = l->ring_at + need <= use.window ? l->ring_at : 0;
+        return true;
+    }
+    const size_t tail =
+        (size_t)l->starts[(oldest + (unsigned)__builtin_ctzll(mask)) % LINK_CELLS] * 64;
+    if (l->ring_at <= tail)
+        return l->ring_at + need <= tail;
+    if (l->ring_at + need <= use.window)
+        return true;
+    if (need > tail)
+        return false;
+    l->ring_at = 0;
+    return true;
 }
 
 /* Where entry `index` of an outbox lies; inside it whatever the index. */
@@ -197,6 +229,10 @@ static inline const unsigned char *link_arrival(const struct link *l, size_t byt
         const uint32_t detail = link_cell_at(l)->detail;
         if ((detail & CELL_KIND) == CELL_SHARED && l->outbox)
             return l->outbox + outbox_at(detail >> CELL_INDEX_BIT, bytes, l->slot_bytes);
+        if (bytes > CELL_BYTES) {
+            const size_t at = (size_t)(detail >> CELL_INDEX_BIT) * 64;
+            return l->ring + (at + bytes <= l->ring_bytes ? at : 0);
+        }
     }
     return link_payload(l, bytes);
 }
@@ -219,40 +255,42 @@ static inline bool link_has_consumed(struct link *l, uint64_t wanted)
     return l->credit >= wanted;
 }
 
-/* Producer: it was refused room in a ring of `depth`: nothing more before half of the ring is free
- * (but always for as many messages as plans are proven with).  Where ranks share a CPU, each then
+/* Producer: it was refused room: nothing more before half of what is in flight has been taken (but
+ * always room for as many messages as plans are proven with).  Where ranks share a CPU, each then
  * runs for many messages rather than for one. */
-static inline void link_hold(struct link *l, uint64_t depth)
+static inline void link_hold(struct link *l)
 {
-    const uint64_t most = depth / 2 > LINK_SLOTS ? depth / 2 : LINK_SLOTS;
-    const uint64_t hold = l->count + 1 > most ? l->count + 1 - most : 0;
-    l->hold = hold > l->hold ? hold : l->hold;
+    const uint64_t flying = l->count - l->credit;
+    const uint64_t most = flying / 2 > LINK_SLOTS ? flying / 2 : LINK_SLOTS;
+    l->hold = l->count + 1 > most ? l->count + 1 - most : 0;
+    if (l->hold <= l->credit)
+        l->hold = l->credit + 1;
 }
 
-/* Producer: room for one more message, of which `depth` may be in flight? */
-static inline bool link_has_room(struct link *l, uint64_t depth)
+/* Producer: room for one more message, of which `depth` may be in flight?  bytes: that it needs
+ * here, 0 when it lies in the outbox. */
+static inline bool link_has_room(struct link *l, uint64_t depth, size_t bytes, struct ring_use use)
 {
-    if (LIKELY(l->credit >= l->hold && l->count - l->credit < depth))
-        return true;
-    link_look_back(l);
-    if (l->credit >= l->hold && l->count - l->credit < depth)
-        return true;
-    link_hold(l, depth);
-    return false;
+    for (int looks = 0;; looks++) {
+        const bool may_go = l->credit >= l->hold;
+        if (LIKELY(may_go && l->count - l->credit < depth) &&
+            (bytes <= CELL_BYTES || link_ring_has(l, bytes, use)))
+            return true;
+        if (looks > 0) {
+            if (may_go)
+                link_hold(l);
+            return false;
+        }
+        link_look_back(l);
+    }
 }
 
-/* Both ends: does the producer write back->probe for the next message, and the consumer time its
+/* Both ends: does the producer write *probe for the next message, and the consumer time its
  * load? */
 static inline bool link_is_probed(const struct link *l, size_t bytes)
 {
     return bytes > FAR_BYTES &&
            l->count % (bytes >= PROBE_BYTES ? PROBE_EACH_LARGE : PROBE_EACH) == 0;
-}
-
-/* How many messages of `bytes` may be in flight. */
-static inline uint64_t link_depth(const struct link *l, size_t bytes)
-{
-    return bytes <= l->deep_bytes ? LINK_CELLS : LINK_SLOTS;
 }
 
 static inline uint64_t outbox_depth(size_t bytes)
@@ -275,15 +313,23 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
 {
     struct link_cell *cell = link_cell_at(l);
     if (UNLIKELY(link_is_probed(l, bytes)))
-        atomic_store_explicit(&l->back->probe, l->count, memory_order_relaxed);
+        atomic_store_explicit(l->probe, l->count, memory_order_relaxed);
     cell->signature = signature;
     cell->bytes = (uint32_t)bytes;
     cell->detail = detail;
+    const uint32_t bit = (uint32_t)1 << (l->count % LINK_CELLS);
+    if (bytes > CELL_BYTES && (detail & CELL_KIND) != CELL_SHARED) {
+        const uint32_t at = (uint32_t)(l->ring_at / 64);
+        cell->detail |= at << CELL_INDEX_BIT;
+        l->in_ring |= bit;
+        l->starts[l->count % LINK_CELLS] = at;
+        l->ring_at += l->ring_need;
+    } else if (UNLIKELY(l->in_ring != 0)) {
+        l->in_ring &= ~bit;
+    }
     /* Release: pairs with link_arrived. */
     atomic_store_explicit(&cell->seq, (uint32_t)(l->count + 1), memory_order_release);
     l->count++;
-    if (bytes > l->near_bytes && (detail & CELL_KIND) != CELL_SHARED)
-        link_advance(l, bytes);
     /* Relaxed, without a fence: a sleeper issues a barrier on all CPUs after it set its bell and
      * before it looks at its links a last time (see wait.c), so one of both sides sees the
      * other. */
@@ -291,12 +337,9 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
         link_ring(l->bell);
 }
 
-/* Consumer: the payload has been read; give the cell and slot back. */
+/* Consumer: the payload has been read; give its room back. */
 static inline void link_consume(struct link *l)
 {
-    const struct link_cell *cell = link_cell_at(l);
-    if (cell->bytes > l->near_bytes && (cell->detail & CELL_KIND) != CELL_SHARED)
-        link_advance(l, cell->bytes < l->slot_bytes ? cell->bytes : l->slot_bytes);
     l->count++;
     /* The next message may be there already, when the producer runs ahead; else this hits the own
      * cache, where the line stays until the producer writes it. */
