@@ -25,7 +25,8 @@ struct board_call {
 };
 _Static_assert(sizeof(struct board_call) == 32, "shared struct");
 
-enum { BOARD_CALLS = 32, BOARD_TEXT = ERROR_TEXT_BYTES };
+/* A rank that runs ahead still shows the call that the others are at. */
+enum { BOARD_CALLS = LINK_CELLS, BOARD_TEXT = ERROR_TEXT_BYTES };
 
 struct board {
     _Atomic uint32_t state; /* enum board_state; release after status and text */

@@ -16,7 +16,7 @@ enum {
     FEW_RANKS = 2,  /* slots too: 0.9 MiB per rank, 0.9 ms in all (Zen 4, 2026-12-01) */
     SOME_RANKS = 8, /* cells only: 136 KiB per peer */
     PAGE = 4096,
-    SMALL_BYTES = 8,
+    TINY_BYTES = 8,
     MIDDLE_BYTES = 65536,
     WARM_BYTES = 4 * MIDDLE_BYTES, /* of slots */
 };
@@ -33,7 +33,8 @@ static void populate(const void *p, size_t bytes, int how)
 static void populate_link(const struct link *l, bool with_slots)
 {
     populate(l->back, sizeof *l->back, MADV_POPULATE_WRITE);
-    populate(l->cells, (size_t)LINK_CELLS * CELL_STRIDE, MADV_POPULATE_WRITE);
+    populate(l->cells, CELLS_BYTES, MADV_POPULATE_WRITE);
+    populate(l->smalls, (size_t)LINK_SMALLS * SMALL_STRIDE, MADV_POPULATE_WRITE);
     populate((const void *)l->bell, sizeof *l->bell, MADV_POPULATE_WRITE);
     if (with_slots)
         populate(l->ring, WARM_BYTES < l->ring_bytes ? (size_t)WARM_BYTES : l->ring_bytes,
@@ -87,6 +88,6 @@ void comm_warm(struct kolo_comm *comm)
     const bool is_few = comm->nranks <= FEW_RANKS;
     populate_links(comm->engine, is_few);
     /* What fails here for lack of memory is tried again by the call that needs it. */
-    if (bind_all(comm, SMALL_BYTES) == KOLO_OK && is_few)
+    if (bind_all(comm, TINY_BYTES) == KOLO_OK && is_few)
         (void)bind_all(comm, MIDDLE_BYTES);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLOT = 4096, RING = 6 * SLOT };
+enum { SLOT = 4096, RING = 6 * SLOT, STRIDE = 192 };
 
 struct pair {
     struct link sends, receives;
@@ -15,20 +15,29 @@ struct pair {
     _Atomic uint64_t probe;
     _Atomic uint32_t bells[2];
     unsigned char *cells;
+    unsigned char *smalls;
     unsigned char *ring;
     size_t bytes[LINK_CELLS]; /* of what is in flight */
 };
 
-static void pair_open(struct pair *p)
+static void *zeroed(size_t bytes)
 {
-    *p = (struct pair){.cells = aligned_alloc(64, LINK_CELLS * CELL_STRIDE),
-                       .ring = aligned_alloc(64, RING)};
-    memset(p->cells, 0, LINK_CELLS * CELL_STRIDE);
-    memset(p->ring, 0, RING);
+    void *p = aligned_alloc(64, bytes);
+    return memset(p, 0, bytes);
+}
+
+static void pair_open(struct pair *p, uint32_t ncells)
+{
+    *p = (struct pair){.cells = zeroed(ncells * STRIDE),
+                       .smalls = zeroed(LINK_SMALLS * SMALL_STRIDE),
+                       .ring = zeroed(RING)};
     p->sends = p->receives = (struct link){.cells = p->cells,
+                                           .smalls = p->smalls,
                                            .ring = p->ring,
                                            .back = &p->back,
                                            .probe = &p->probe,
+                                           .ncells = ncells,
+                                           .cell_stride = STRIDE,
                                            .slot_bytes = SLOT,
                                            .ring_bytes = RING};
     p->sends.bell = &p->bells[0];
@@ -38,6 +47,7 @@ static void pair_open(struct pair *p)
 static void pair_close(struct pair *p)
 {
     free(p->cells);
+    free(p->smalls);
     free(p->ring);
 }
 
@@ -54,7 +64,7 @@ static bool send_one(struct pair *p, size_t bytes, struct ring_use use)
     if (!link_has_room(l, LINK_CELLS, bytes, use))
         return false;
     unsigned char *at = link_payload(l, bytes);
-    if (bytes > CELL_BYTES)
+    if (bytes > SMALL_BYTES)
         cr_assert(at >= p->ring && at + bytes <= p->ring + RING, "outside the ring");
     memset(at, (int)(l->count % 251 + 1), bytes);
     p->bytes[l->count % LINK_CELLS] = bytes;
@@ -88,11 +98,15 @@ static struct ring_use draw_use(uint32_t *state, size_t most)
 
 static size_t draw_bytes(uint32_t *state, size_t most)
 {
-    switch (next(state) % 4) {
+    switch (next(state) % 8) {
     case 0:
-        return next(state) % (CELL_BYTES + 2);
+        return next(state) % (SMALL_BYTES + 2);
     case 1:
         return most;
+    case 2:
+    case 3:
+    case 4:
+        return next(state) % (CELL_INLINE + 2);
     default:
         return next(state) % (most + 1);
     }
@@ -103,15 +117,15 @@ Test(link, messages_in_flight_do_not_overlap)
     for (uint32_t seed = 1; seed <= 40; seed++) {
         struct pair p;
         uint32_t state = seed;
-        pair_open(&p);
+        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
         uint64_t sent = 0;
         for (int job = 0; job < 60; job++) {
             const size_t most = next(&state) % 3 ? 1 + next(&state) % SLOT : 2048;
             const struct ring_use use = draw_use(&state, most);
             for (int i = 0; i < 40; i++) {
-                for (unsigned n = next(&state) % 40; n > 0; n--)
+                for (unsigned n = next(&state) % 150; n > 0; n--)
                     sent += send_one(&p, draw_bytes(&state, most), use);
-                for (unsigned n = next(&state) % 40; n > 0; n--)
+                for (unsigned n = next(&state) % 150; n > 0; n--)
                     receive_one(&p);
             }
         }
@@ -129,7 +143,7 @@ Test(link, slots_messages_always_fit)
     for (uint32_t seed = 1; seed <= 60; seed++) {
         struct pair p;
         uint32_t state = seed;
-        pair_open(&p);
+        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
         const size_t most = 1 + next(&state) % SLOT;
         const struct ring_use use = draw_use(&state, most);
         for (int i = 0; i < 3000; i++) {
@@ -150,7 +164,7 @@ Test(link, other_jobs_do_not_block)
     for (uint32_t seed = 1; seed <= 60; seed++) {
         struct pair p;
         uint32_t state = seed;
-        pair_open(&p);
+        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
         for (int job = 0; job < 200; job++) {
             const size_t most = 1 + next(&state) % SLOT;
             const struct ring_use use = draw_use(&state, most);
@@ -170,7 +184,7 @@ Test(link, other_jobs_do_not_block)
 Test(link, places_outside_are_not_read)
 {
     struct pair p;
-    pair_open(&p);
+    pair_open(&p, LINK_CELLS);
     cr_assert(send_one(&p, SLOT, (struct ring_use){.window = RING}));
     struct link_cell *cell = link_cell_at(&p.receives);
     for (uint32_t at = 0; at < 1u << 24; at += 4093) {

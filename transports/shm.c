@@ -3,7 +3,7 @@
  * Each rank owns one segment (a memfd, or anonymous memory for ranks of one process) with what it
  * receives; peers map it and write into it:
  *
- *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | probe | ring ]
+ *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | smalls | probe | ring ]
  *                      | per channel: outbox [ bodies | slots ], written by the owner, read by all
  *
  * Pages that are never used are never touched, so a segment costs what its links carry. */
@@ -25,15 +25,15 @@
 enum {
     SEGMENT_BELL = BOARD_BYTES,
     SEGMENT_LINKS = BOARD_BYTES + 4096,
-    AREA_CELLS = 128,   /* behind the line of struct link_back */
-    AREA_PROBE = 69632, /* a page, see probe_of */
-    AREA_SLOTS = AREA_PROBE + 4096,
+    AREA_CELLS = 128, /* behind the line of struct link_back */
+    AREA_SMALLS = AREA_CELLS + CELLS_BYTES,
+    AREA_PROBE = (AREA_SMALLS + LINK_SMALLS * SMALL_STRIDE + 4095) / 4096 * 4096, /* see probe_of */
+    AREA_RING = AREA_PROBE + 4096,
 };
-_Static_assert(AREA_CELLS + LINK_CELLS * CELL_STRIDE <= AREA_PROBE, "cells end before the probe");
 
 static size_t area_bytes(size_t ring_bytes)
 {
-    return AREA_SLOTS + round_up(ring_bytes, 4096);
+    return AREA_RING + round_up(ring_bytes, 4096);
 }
 
 static size_t outbox_bytes(size_t slot_bytes)
@@ -41,19 +41,19 @@ static size_t outbox_bytes(size_t slot_bytes)
     return OUTBOX_SLOTS + round_up(LINK_SLOTS * slot_bytes, 4096);
 }
 
-bool shm_segment_bytes(int n, size_t slot_bytes, size_t ring_bytes, size_t *bytes)
+bool shm_segment_bytes(int n, const struct link_shape *shape, size_t *bytes)
 {
     size_t links;
-    return size_mul((size_t)n * LINK_CHANNELS, area_bytes(ring_bytes), &links) &&
-           size_add(links, SEGMENT_LINKS + LINK_CHANNELS * outbox_bytes(slot_bytes), bytes);
+    return size_mul((size_t)n * LINK_CHANNELS, area_bytes(shape->ring_bytes), &links) &&
+           size_add(links, SEGMENT_LINKS + LINK_CHANNELS * outbox_bytes(shape->slot_bytes), bytes);
 }
 
 /* The outbox of a rank, behind its areas. */
 static unsigned char *outbox_of(const struct shm *s, int rank, int channel)
 {
     return s->peers[rank].segment + SEGMENT_LINKS +
-           (size_t)s->n * LINK_CHANNELS * area_bytes(s->ring_bytes) +
-           (size_t)channel * outbox_bytes(s->slot_bytes);
+           (size_t)s->n * LINK_CHANNELS * area_bytes(s->shape.ring_bytes) +
+           (size_t)channel * outbox_bytes(s->shape.slot_bytes);
 }
 
 static unsigned char *shm_outbox(struct transport *t, int channel)
@@ -78,6 +78,12 @@ static _Atomic uint64_t *probe_of(unsigned char *area, int source)
     return (_Atomic uint64_t *)(void *)(area + AREA_PROBE + (size_t)line * 64);
 }
 
+/* An odd number of lines: over all sets of a cache. */
+static uint32_t cell_stride(unsigned ncells)
+{
+    return ((CELLS_BYTES / 64 / ncells - 1) | 1) * 64;
+}
+
 static void shm_link(struct transport *t, int peer, int channel, bool is_producer, struct link *out)
 {
     struct shm *s = (struct shm *)t;
@@ -85,17 +91,19 @@ static void shm_link(struct transport *t, int peer, int channel, bool is_produce
     const int source = is_producer ? s->rank : peer;
     unsigned char *area =
         segment + SEGMENT_LINKS +
-        ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->ring_bytes);
+        ((size_t)source * LINK_CHANNELS + (size_t)channel) * area_bytes(s->shape.ring_bytes);
     *out = (struct link){
         .cells = area + AREA_CELLS,
-        .ring = area + AREA_SLOTS,
+        .smalls = area + AREA_SMALLS,
+        .ring = area + AREA_RING,
         .outbox = is_producer ? NULL : outbox_of(s, peer, channel),
         .back = (struct link_back *)(void *)area,
         .probe = probe_of(area, source),
         .bell = t->ops->bell(t, peer),
-        .slot_bytes = s->slot_bytes,
-        .ring_bytes = s->ring_bytes,
-        .transport = t,
+        .slot_bytes = s->shape.slot_bytes,
+        .ring_bytes = s->shape.ring_bytes,
+        .ncells = s->shape.ncells,
+        .cell_stride = cell_stride(s->shape.ncells),
         .peer = peer,
         .channel = (int16_t)channel,
     };
@@ -233,13 +241,13 @@ const struct transport_ops shm_ops = {
     .close = shm_close,
 };
 
-enum kolo_status shm_create(int rank, int n, size_t slot_bytes, size_t ring_bytes, struct shm **out)
+enum kolo_status shm_create(int rank, int n, const struct link_shape *shape, struct shm **out)
 {
     size_t bytes;
-    if (!shm_segment_bytes(n, slot_bytes, ring_bytes, &bytes))
+    if (!shm_segment_bytes(n, shape, &bytes))
         return fail(KOLO_ERR_ARG,
                     "shm: a segment for %d ranks with slots of %zu bytes is too large", n,
-                    slot_bytes);
+                    shape->slot_bytes);
     struct shm *s = mem_calloc(1, sizeof *s);
     struct shm_peer *peers = s ? mem_calloc((size_t)n, sizeof *peers) : NULL;
     if (!peers) {
@@ -249,8 +257,7 @@ enum kolo_status shm_create(int rank, int n, size_t slot_bytes, size_t ring_byte
     s->base.ops = &shm_ops;
     s->rank = rank;
     s->n = n;
-    s->slot_bytes = slot_bytes;
-    s->ring_bytes = ring_bytes;
+    s->shape = *shape;
     s->segment_bytes = bytes;
     s->peers = peers;
     for (int i = 0; i < n; i++)
@@ -284,15 +291,14 @@ static enum kolo_status group_create(int n, size_t segment_bytes, struct shm_gro
     return KOLO_OK;
 }
 
-enum kolo_status shm_create_local(int n, size_t slot_bytes, size_t ring_bytes,
-                                  struct transport **out)
+enum kolo_status shm_create_local(int n, const struct link_shape *shape, struct transport **out)
 {
     struct shm_group *g = NULL;
     int made = 0;
     enum kolo_status status = KOLO_OK;
     for (; made < n && status == KOLO_OK; made++) {
         struct shm *s;
-        status = shm_create(made, n, slot_bytes, ring_bytes, &s);
+        status = shm_create(made, n, shape, &s);
         if (status == KOLO_OK && !g) {
             status = group_create(n, s->segment_bytes, &g);
             if (status != KOLO_OK)

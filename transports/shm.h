@@ -23,16 +23,15 @@ struct shm_listener;
 /* Step 1, before the exchange of cards: listen, and fill in the own card. */
 enum kolo_status shm_listen(size_t slot_bytes, struct shm_listener **listener,
                             struct shm_card *card);
-/* Step 2: cards[0..n) of all ranks, all of one host; ring_bytes, of slots per link, is the same on
- * all; `secret` (16 bytes) is known to them only.
+/* Step 2: cards[0..n) of all ranks, all of one host; shape is the same on all; `secret` (16 bytes)
+ * is known to them only.
  * Consumes the listener, also on failure.  The lists of missing peers name ranks as in `cards`. */
 enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *cards, int rank,
-                          int n, size_t ring_bytes, const unsigned char secret[16],
+                          int n, const struct link_shape *shape, const unsigned char secret[16],
                           int64_t timeout_ms, struct transport **out);
 void shm_listener_close(struct shm_listener *listener); /* takes NULL */
 
 /* n transports in one process, connected. */
-enum kolo_status shm_create_local(int n, size_t slot_bytes, size_t ring_bytes,
-                                  struct transport **out);
+enum kolo_status shm_create_local(int n, const struct link_shape *shape, struct transport **out);
 
 #endif

@@ -26,7 +26,6 @@
 
 struct shm_listener {
     int fd;
-    size_t slot_bytes;
 };
 
 enum { HELLO_MAGIC = 0x6b6f6c31 };
@@ -110,7 +109,6 @@ enum kolo_status shm_listen(size_t slot_bytes, struct shm_listener **out, struct
              (uintmax_t)(random[1] & 0xffffffffu));
     struct sockaddr_un a;
     const socklen_t bytes = abstract_address(card->socket, &a);
-    l->slot_bytes = slot_bytes;
     l->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (l->fd < 0 || bind(l->fd, (struct sockaddr *)&a, bytes) != 0 || listen(l->fd, 4096) != 0) {
         fail(errno == EMFILE || errno == ENFILE ? KOLO_ERR_NOMEM : KOLO_ERR_SYSTEM,
@@ -436,7 +434,7 @@ static uint64_t deadline_after(int64_t ms)
 }
 
 enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *cards, int rank,
-                          int n, size_t ring_bytes, const unsigned char secret[16],
+                          int n, const struct link_shape *shape, const unsigned char secret[16],
                           int64_t timeout_ms, struct transport **out)
 {
     struct meeting m = {.cards = cards,
@@ -444,7 +442,7 @@ enum kolo_status shm_meet(struct shm_listener *listener, const struct shm_card *
                         .listener = listener->fd,
                         .segment_fd = -1,
                         .deadline_ns = deadline_after(timeout_ms)};
-    enum kolo_status status = shm_create(rank, n, listener->slot_bytes, ring_bytes, &m.shm);
+    enum kolo_status status = shm_create(rank, n, shape, &m.shm);
     if (status != KOLO_OK)
         goto undo_listener;
     status = make_segment(m.shm, &m.segment_fd);

@@ -26,8 +26,7 @@ struct shm {
     struct transport base;
     int rank;
     int n;
-    size_t slot_bytes;
-    size_t ring_bytes; /* of slots, per link */
+    struct link_shape shape;
     size_t segment_bytes;
     bool has_windows;
     bool has_remote;
@@ -39,9 +38,8 @@ struct shm {
 
 extern const struct transport_ops shm_ops;
 
-bool shm_segment_bytes(int n, size_t slot_bytes, size_t ring_bytes, size_t *bytes);
+bool shm_segment_bytes(int n, const struct link_shape *shape, size_t *bytes);
 /* A transport without memory yet; peers' descriptors are -1. */
-enum kolo_status shm_create(int rank, int n, size_t slot_bytes, size_t ring_bytes,
-                            struct shm **out);
+enum kolo_status shm_create(int rank, int n, const struct link_shape *shape, struct shm **out);
 
 #endif

@@ -7,14 +7,15 @@
  * sides can load and store, and the engine does all the rest with the inline functions below.  A
  * *message* transport keeps a copy of the ring on each side and makes the counters true.
  *
- *   message p:  cell p mod LINK_CELLS  [ seq | signature | bytes | detail | up to CELL_INLINE ]
- *                                      [ or, from its second line on, up to CELL_BYTES        ]
- *   ring of bytes          [ what is larger, where cell p says ]
+ *   message p:  cell p mod ncells        [ seq | signature | bytes | detail | up to CELL_INLINE ]
+ *               small p mod LINK_SMALLS  [ or up to SMALL_BYTES ]
+ *               ring                     [ or more, where the cell says ]
  *
  * Invariants, with p = messages sent and c = messages received on a link, both 64-bit, never reset:
- *   c <= p <= c + LINK_CELLS; messages in flight do not overlap in the ring, and LINK_SLOTS of them
- *   fit whatever their lengths.
- *   cell p mod LINK_CELLS holds seq == (uint32_t)(p + 1) once message p is complete.
+ *   c <= p <= c + ncells, and a message that does not fit into its cell is sent only when
+ *   p < c + LINK_SMALLS; messages in flight do not overlap in the ring, and LINK_SLOTS of them fit
+ *   whatever their lengths.
+ *   cell p mod ncells holds seq == (uint32_t)(p + 1) once message p is complete.
  *
  * What a rank tells all its peers on a channel it may write once, into its *outbox*: OUTBOX_BODIES
  * bodies of up to BODY_BYTES, and LINK_SLOTS slots for what is larger; the cells tell the index.
@@ -28,16 +29,18 @@
 #include <stdatomic.h>
 
 enum {
-    LINK_CELLS = 32, /* messages in flight that fit into cells: how far a root runs ahead */
-    LINK_SLOTS = 4,  /* messages of any length in flight that plans are proven with */
+    LINK_CELLS =
+        128, /* at most; messages in flight that fit into them: how far a root runs ahead */
+    CELL_INLINE = 48,               /* payload that travels in the same cache line as the counter */
+    CELLS_BYTES = LINK_CELLS * 576, /* over which they are spread */
+    LINK_SMALLS = 32,               /* messages in flight of those that do not */
+    SMALL_BYTES = 1024, /* what is larger goes into the ring, and leaves its reader's own cache */
+    /* Twice as far as need be: else prefetchers run into the next one (broadcast of 1 KiB between
+     * 2 ranks: 0.137 us, 0.175 without). */
+    SMALL_STRIDE = 64 + 2 * SMALL_BYTES,
+    LINK_SLOTS = 4,             /* messages of any length in flight that plans are proven with */
     LINK_ROOM = LINK_SLOTS + 1, /* a ring with room for so many always has it for LINK_SLOTS: what
                                    is left over at its end is less than one */
-    CELL_INLINE = 48,           /* payload that travels in the same cache line as the counter */
-    CELL_BYTES = 1024, /* payload that lies behind it; what is larger leaves the cells, which stay
-                           in their reader's cache, for the ring */
-    /* Twice as far as need be: else prefetchers run into the next cell (broadcast of 1 KiB between
-     * 2 ranks: 0.137 us, 0.175 without). */
-    CELL_STRIDE = 64 + 2 * CELL_BYTES,
     OUTBOX_BODIES = 16,
     BODY_BYTES = 16384,
     BODY_STRIDE = BODY_BYTES + 192, /* no power of two: first lines fall into different sets */
@@ -50,7 +53,7 @@ enum {
     PROBE_EACH_LARGE = 8, /* ... multiples of this */
     LINK_CHANNELS = 5,    /* PLAN_MAX_CHANNELS for plans, and one for send and recv */
     LINK_CHANNEL_P2P = 4,
-    BOARD_BYTES = 4096, /* per rank, written by it, readable by all peers: the engine's */
+    BOARD_BYTES = 8192, /* per rank, written by it, readable by all peers: the engine's */
 };
 
 /* Head of a cell.  The producer fills the rest, then stores seq with release; the consumer's
@@ -80,9 +83,17 @@ struct link_back {
     _Atomic uint32_t is_far;   /* 1: lines that the producer wrote take long to come here */
 };
 
+/* Equal for all links of ranks that meet. */
+struct link_shape {
+    size_t slot_bytes; /* largest message */
+    size_t ring_bytes; /* at least LINK_SLOTS slots */
+    unsigned ncells;   /* power of two, LINK_SMALLS to LINK_CELLS */
+};
+
 /* One end of a link, owned by the rank that holds it; touched by its engine's thread only. */
 struct link {
     unsigned char *cells;
+    unsigned char *smalls;
     unsigned char *ring;         /* ring_bytes, see link_ring_has */
     const unsigned char *outbox; /* consumer: the sender's, of this channel; NULL: it has none */
     struct link_back *back;
@@ -91,17 +102,17 @@ struct link {
     uint64_t count;          /* messages sent (producer) or received (consumer) by this end */
     uint64_t credit;         /* producer: last value seen of back->consumed */
     uint64_t hold;           /* producer: it sends nothing before that has come to this */
-    size_t slot_bytes;       /* largest message */
-    size_t ring_bytes;       /* at least LINK_SLOTS slots */
     size_t ring_at;          /* producer: where the next message in the ring lies, ... */
     size_t ring_need;        /* ... and how much it takes of it */
-    struct transport *transport;
+    uint32_t ncells;
+    uint32_t cell_stride; /* bytes: far apart, as prefetchers fetch what lies near */
     int peer;
     int16_t channel;
     uint8_t odd_probes; /* consumer: in a row that speak against is_far */
     bool is_far;        /* consumer: what it says; producer: what it has last seen of it */
-    uint32_t in_ring;   /* producer: bit p mod LINK_CELLS: message p lies in the ring, ... */
-    uint32_t starts[LINK_CELLS]; /* ... there, in lines */
+    uint32_t in_ring;   /* producer: bit p mod LINK_SMALLS: message p lies in the ring, ... */
+    uint32_t starts[LINK_SMALLS];  /* ... there, in lines */
+    size_t slot_bytes, ring_bytes; /* as in link_shape */
     uint64_t pass; /* the engine's: last pass in which a job of a group used this link */
 };
 _Static_assert(offsetof(struct link, starts) <= 128, "what is always used: two cache lines");
@@ -159,7 +170,8 @@ struct transport {
 
 static inline struct link_cell *link_cell_at(const struct link *l)
 {
-    return (struct link_cell *)(void *)(l->cells + (l->count & (LINK_CELLS - 1)) * CELL_STRIDE);
+    const size_t index = l->count & (l->ncells - 1);
+    return (struct link_cell *)(void *)(l->cells + index * l->cell_stride);
 }
 
 /* Producer: where the payload of the next message of `bytes` is written. */
@@ -167,8 +179,8 @@ static inline unsigned char *link_payload(const struct link *l, size_t bytes)
 {
     if (bytes <= CELL_INLINE)
         return link_cell_at(l)->payload;
-    if (bytes <= CELL_BYTES)
-        return (unsigned char *)link_cell_at(l) + 64;
+    if (bytes <= SMALL_BYTES)
+        return l->smalls + l->count % LINK_SMALLS * SMALL_STRIDE;
     return l->ring + l->ring_at;
 }
 
@@ -195,7 +207,7 @@ static inline bool link_ring_has(struct link *l, size_t bytes, struct ring_use u
 {
     const size_t exact = link_lines(bytes) * 64, need = exact > use.stride ? exact : use.stride;
     const unsigned flying = (unsigned)(l->count - l->credit);
-    const unsigned oldest = l->credit % LINK_CELLS;
+    const unsigned oldest = l->credit % LINK_SMALLS;
     const uint64_t twice = (uint64_t)l->in_ring << 32 | l->in_ring;
     const uint64_t mask = twice >> oldest & (((uint64_t)1 << flying) - 1);
     l->ring_need = need;
@@ -204,7 +216,7 @@ static inline bool link_ring_has(struct link *l, size_t bytes, struct ring_use u
         return true;
     }
     const size_t tail =
-        (size_t)l->starts[(oldest + (unsigned)__builtin_ctzll(mask)) % LINK_CELLS] * 64;
+        (size_t)l->starts[(oldest + (unsigned)__builtin_ctzll(mask)) % LINK_SMALLS] * 64;
     if (l->ring_at <= tail)
         return l->ring_at + need <= tail;
     if (l->ring_at + need <= use.window)
@@ -229,7 +241,7 @@ static inline const unsigned char *link_arrival(const struct link *l, size_t byt
         const uint32_t detail = link_cell_at(l)->detail;
         if ((detail & CELL_KIND) == CELL_SHARED && l->outbox)
             return l->outbox + outbox_at(detail >> CELL_INDEX_BIT, bytes, l->slot_bytes);
-        if (bytes > CELL_BYTES) {
+        if (bytes > SMALL_BYTES) {
             const size_t at = (size_t)(detail >> CELL_INDEX_BIT) * 64;
             return l->ring + (at + bytes <= l->ring_bytes ? at : 0);
         }
@@ -271,10 +283,12 @@ static inline void link_hold(struct link *l)
  * here, 0 when it lies in the outbox. */
 static inline bool link_has_room(struct link *l, uint64_t depth, size_t bytes, struct ring_use use)
 {
+    const uint64_t most = bytes > CELL_INLINE ? LINK_SMALLS : l->ncells;
+    depth = depth < most ? depth : most;
     for (int looks = 0;; looks++) {
         const bool may_go = l->credit >= l->hold;
         if (LIKELY(may_go && l->count - l->credit < depth) &&
-            (bytes <= CELL_BYTES || link_ring_has(l, bytes, use)))
+            (bytes <= SMALL_BYTES || link_ring_has(l, bytes, use)))
             return true;
         if (looks > 0) {
             if (may_go)
@@ -317,12 +331,12 @@ static inline void link_commit(struct link *l, uint32_t signature, size_t bytes,
     cell->signature = signature;
     cell->bytes = (uint32_t)bytes;
     cell->detail = detail;
-    const uint32_t bit = (uint32_t)1 << (l->count % LINK_CELLS);
-    if (bytes > CELL_BYTES && (detail & CELL_KIND) != CELL_SHARED) {
+    const uint32_t bit = (uint32_t)1 << (l->count % LINK_SMALLS);
+    if (bytes > SMALL_BYTES && (detail & CELL_KIND) != CELL_SHARED) {
         const uint32_t at = (uint32_t)(l->ring_at / 64);
         cell->detail |= at << CELL_INDEX_BIT;
         l->in_ring |= bit;
-        l->starts[l->count % LINK_CELLS] = at;
+        l->starts[l->count % LINK_SMALLS] = at;
         l->ring_at += l->ring_need;
     } else if (UNLIKELY(l->in_ring != 0)) {
         l->in_ring &= ~bit;
