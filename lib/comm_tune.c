@@ -348,7 +348,7 @@ static void touch(const volatile unsigned char *at, size_t bytes)
 
 static void touch_outboxes(struct engine *e)
 {
-    const size_t bytes = OUTBOX_SLOTS + LINK_SLOTS * e->slot_bytes;
+    const size_t bytes = OUTBOX_SLOTS_AT + LINK_SLOTS * e->slot_bytes;
     for (int channel = 0; channel < PLAN_MAX_CHANNELS; channel++) {
         touch(e->outboxes[channel].at, bytes);
         for (int r = 0; r < e->nranks; r++)

@@ -13,12 +13,12 @@
 #endif
 
 enum {
-    FEW_RANKS = 2,  /* slots too: 0.9 MiB per rank, 0.9 ms in all (Zen 4, 2026-12-01) */
-    SOME_RANKS = 8, /* cells only: 136 KiB per peer */
+    FEW_RANKS = 2,  /* rings too: 0.7 MiB per rank */
+    SOME_RANKS = 8, /* cells only: 280 KiB per peer */
     PAGE = 4096,
     TINY_BYTES = 8,
     MIDDLE_BYTES = 65536,
-    WARM_BYTES = 4 * MIDDLE_BYTES, /* of slots */
+    WARM_BYTES = 4 * MIDDLE_BYTES, /* of rings */
 };
 
 /* Make the pages of [p, p + bytes) present in this process; where the kernel is too old (before
@@ -30,32 +30,27 @@ static void populate(const void *p, size_t bytes, int how)
     (void)madvise((void *)from, to - from, how);
 }
 
-static void populate_link(const struct link *l, bool with_slots)
+static void populate_link(const struct link *l, bool with_rings)
 {
     populate(l->back, sizeof *l->back, MADV_POPULATE_WRITE);
     populate(l->cells, CELLS_BYTES, MADV_POPULATE_WRITE);
     populate(l->smalls, (size_t)LINK_SMALLS * SMALL_STRIDE, MADV_POPULATE_WRITE);
     populate((const void *)l->bell, sizeof *l->bell, MADV_POPULATE_WRITE);
-    if (with_slots)
+    if (with_rings)
         populate(l->ring, WARM_BYTES < l->ring_bytes ? (size_t)WARM_BYTES : l->ring_bytes,
                  MADV_POPULATE_WRITE);
-    if (with_slots && l->outbox)
-        populate(l->outbox, OUTBOX_SLOTS, MADV_POPULATE_READ);
 }
 
 /* Both ends of the links of the first channel, which nearly all plans use alone. */
-static void populate_links(struct engine *e, bool with_slots)
+static void populate_links(struct engine *e, bool with_rings)
 {
-    unsigned char *outbox = e->transport->ops->outbox(e->transport, 0);
-    if (outbox && with_slots)
-        populate(outbox, OUTBOX_SLOTS, MADV_POPULATE_WRITE);
     populate(e->board, BOARD_BYTES, MADV_POPULATE_WRITE);
     for (int peer = 0; peer < e->nranks; peer++) {
         if (peer == e->rank)
             continue;
         populate(e->boards[peer], BOARD_BYTES, MADV_POPULATE_READ);
-        populate_link(engine_link(e, true, peer, 0), with_slots);
-        populate_link(engine_link(e, false, peer, 0), with_slots);
+        populate_link(engine_link(e, true, peer, 0), with_rings);
+        populate_link(engine_link(e, false, peer, 0), with_rings);
     }
 }
 

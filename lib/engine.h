@@ -199,9 +199,8 @@ struct job {
 
 /* Messages of this rank to all its peers on one channel, each written once. */
 struct outbox {
-    unsigned char *at; /* NULL: the transport has none */
-    uint64_t nbodies;  /* messages so far, by the kind of entry */
-    uint64_t nslots;
+    unsigned char *at;           /* NULL: the transport has none */
+    uint64_t used[OUTBOX_KINDS]; /* entries so far */
 };
 
 /* Values of KOLO_STREAM. */

@@ -9,9 +9,6 @@
 
 #include <sched.h>
 
-/* What is told to all peers and is larger goes through the outbox. */
-enum { SHOUT_BYTES = 1024 };
-
 enum step_result { STEP_BLOCKED, STEP_DONE, STEP_FAILED };
 
 /* ---- checking what the peer means ---- */
@@ -83,7 +80,7 @@ static bool sources_arrived(struct lane_state *lane, struct link *const *links, 
 static bool destinations_have_room(struct lane_state *lane, struct link *const *links, int n,
                                    size_t bytes, bool is_shout, struct ring_use use)
 {
-    const uint64_t depth = is_shout ? outbox_depth(bytes) : LINK_CELLS;
+    const uint64_t depth = is_shout ? outbox_entries(outbox_kind(bytes)) : LINK_CELLS;
     for (int k = 0; k < n; k++) {
         if (links[k] && !link_has_room(links[k], depth, is_shout ? 0 : bytes, use)) {
             lane->blocked = links[k];
@@ -110,14 +107,6 @@ static bool messages_match(const struct plan_step *s, struct link *const *links,
     return true;
 }
 
-/* The entry of an outbox for the next message of `bytes`.  It is free when every link has fewer
- * messages in flight than there are entries: each message to all is one on each of them. */
-static uint64_t outbox_take(struct outbox *b, size_t bytes)
-{
-    return bytes <= BODY_BYTES ? b->nbodies++ & (OUTBOX_BODIES - 1)
-                               : b->nslots++ & (LINK_SLOTS - 1);
-}
-
 static enum step_result step_run(struct engine *e, struct job *j, struct lane_state *lane,
                                  enum kolo_status *status)
 {
@@ -142,7 +131,7 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
         len = j->fused ? r->len : step_len(j, s, from);
     }
     const size_t bytes = len * j->type_bytes;
-    const uint8_t shout = bytes > SHOUT_BYTES ? j->program->shouts[number] : 0;
+    const uint8_t shout = bytes > CELL_INLINE ? j->program->shouts[number] : 0;
     struct link *odd;
 
     /* Sources first: they are what is usually waited for. */
@@ -156,9 +145,12 @@ static enum step_result step_run(struct engine *e, struct job *j, struct lane_st
     unsigned char *shared = NULL;
     uint32_t detail = CELL_DATA;
     if (shout) {
+        /* The entry is free when every link has fewer messages in flight than there are entries:
+         * each message to all is one on each of them. */
         struct outbox *box = &e->outboxes[shout - 1];
-        const uint64_t index = outbox_take(box, bytes);
-        shared = box->at + outbox_at(index, bytes, e->slot_bytes);
+        const enum outbox_kind kind = outbox_kind(bytes);
+        const uint64_t index = box->used[kind]++ & (outbox_entries(kind) - 1);
+        shared = box->at + outbox_at(index, kind, e->slot_bytes);
         detail = CELL_SHARED | (uint32_t)index << CELL_INDEX_BIT;
     }
     if (len > 0 && s->ndst > 0 && !step_move(e, j, s, r, from, len, shared, status))

@@ -4,7 +4,7 @@
  * receives; peers map it and write into it:
  *
  *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | smalls | probe | ring ]
- *                      | per channel: outbox [ bodies | slots ], written by the owner, read by all
+ *                      | per channel: outbox [ notes | bodies | slots ], which the owner writes
  *
  * Pages that are never used are never touched, so a segment costs what its links carry. */
 #include "shm_segment.h"
@@ -38,7 +38,7 @@ static size_t area_bytes(size_t ring_bytes)
 
 static size_t outbox_bytes(size_t slot_bytes)
 {
-    return OUTBOX_SLOTS + round_up(LINK_SLOTS * slot_bytes, 4096);
+    return OUTBOX_SLOTS_AT + round_up(LINK_SLOTS * slot_bytes, 4096);
 }
 
 bool shm_segment_bytes(int n, const struct link_shape *shape, size_t *bytes)

@@ -17,9 +17,9 @@
  *   whatever their lengths.
  *   cell p mod ncells holds seq == (uint32_t)(p + 1) once message p is complete.
  *
- * What a rank tells all its peers on a channel it may write once, into its *outbox*: OUTBOX_BODIES
- * bodies of up to BODY_BYTES, and LINK_SLOTS slots for what is larger; the cells tell the index.
- * Of such messages as many may be in flight on each link as there are entries.
+ * What a rank tells all its peers on a channel it may write once, into its *outbox*, which has
+ * entries for three kinds of length; the cells tell the index.  Of such messages as many may be in
+ * flight on each link as there are entries of the kind.
  */
 #ifndef TRANSPORT_H
 #define TRANSPORT_H
@@ -41,10 +41,16 @@ enum {
     LINK_SLOTS = 4,             /* messages of any length in flight that plans are proven with */
     LINK_ROOM = LINK_SLOTS + 1, /* a ring with room for so many always has it for LINK_SLOTS: what
                                    is left over at its end is less than one */
+    /* An outbox has entries for notes, for bodies, and for whole slots.  Strides are no powers of
+     * two: first lines fall into different sets. */
+    OUTBOX_NOTES = 128,
+    NOTE_BYTES = 2048,
+    NOTE_STRIDE = NOTE_BYTES + 64,
     OUTBOX_BODIES = 16,
     BODY_BYTES = 16384,
-    BODY_STRIDE = BODY_BYTES + 192, /* no power of two: first lines fall into different sets */
-    OUTBOX_SLOTS = (OUTBOX_BODIES * BODY_STRIDE + 4095) / 4096 * 4096,
+    BODY_STRIDE = BODY_BYTES + 192,
+    OUTBOX_BODIES_AT = OUTBOX_NOTES * NOTE_STRIDE,
+    OUTBOX_SLOTS_AT = (OUTBOX_BODIES_AT + OUTBOX_BODIES * BODY_STRIDE + 4095) / 4096 * 4096,
     /* A payload of more than this is written past the caches when its consumer is far.  At 1 KiB
      * that gains 5 % then, and the question costs as much when it is near. */
     FAR_BYTES = 1024,
@@ -227,11 +233,26 @@ static inline bool link_ring_has(struct link *l, size_t bytes, struct ring_use u
     return true;
 }
 
-/* Where entry `index` of an outbox lies; inside it whatever the index. */
-static inline size_t outbox_at(uint64_t index, size_t bytes, size_t slot_bytes)
+enum outbox_kind { OUTBOX_NOTE, OUTBOX_BODY, OUTBOX_SLOT, OUTBOX_KINDS };
+
+static inline enum outbox_kind outbox_kind(size_t bytes)
 {
-    return bytes <= BODY_BYTES ? (index & (OUTBOX_BODIES - 1)) * BODY_STRIDE
-                               : OUTBOX_SLOTS + (index & (LINK_SLOTS - 1)) * slot_bytes;
+    return bytes <= NOTE_BYTES ? OUTBOX_NOTE : bytes <= BODY_BYTES ? OUTBOX_BODY : OUTBOX_SLOT;
+}
+
+/* Entries of a kind: a power of two. */
+static inline uint64_t outbox_entries(enum outbox_kind kind)
+{
+    return kind == OUTBOX_NOTE ? OUTBOX_NOTES : kind == OUTBOX_BODY ? OUTBOX_BODIES : LINK_SLOTS;
+}
+
+/* Where entry `index` of an outbox lies; inside it whatever the index. */
+static inline size_t outbox_at(uint64_t index, enum outbox_kind kind, size_t slot_bytes)
+{
+    const size_t i = (size_t)(index & (outbox_entries(kind) - 1));
+    return kind == OUTBOX_NOTE   ? i * NOTE_STRIDE
+           : kind == OUTBOX_BODY ? OUTBOX_BODIES_AT + i * BODY_STRIDE
+                                 : OUTBOX_SLOTS_AT + i * slot_bytes;
 }
 
 /* Consumer: where the payload of the message that has arrived stands. */
@@ -240,7 +261,8 @@ static inline const unsigned char *link_arrival(const struct link *l, size_t byt
     if (bytes > CELL_INLINE) {
         const uint32_t detail = link_cell_at(l)->detail;
         if ((detail & CELL_KIND) == CELL_SHARED && l->outbox)
-            return l->outbox + outbox_at(detail >> CELL_INDEX_BIT, bytes, l->slot_bytes);
+            return l->outbox +
+                   outbox_at(detail >> CELL_INDEX_BIT, outbox_kind(bytes), l->slot_bytes);
         if (bytes > SMALL_BYTES) {
             const size_t at = (size_t)(detail >> CELL_INDEX_BIT) * 64;
             return l->ring + (at + bytes <= l->ring_bytes ? at : 0);
@@ -305,11 +327,6 @@ static inline bool link_is_probed(const struct link *l, size_t bytes)
 {
     return bytes > FAR_BYTES &&
            l->count % (bytes >= PROBE_BYTES ? PROBE_EACH_LARGE : PROBE_EACH) == 0;
-}
-
-static inline uint64_t outbox_depth(size_t bytes)
-{
-    return bytes <= BODY_BYTES ? OUTBOX_BODIES : LINK_SLOTS;
 }
 
 /* Consumer: has the next message arrived? */
