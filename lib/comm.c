@@ -205,10 +205,15 @@ static enum kolo_status comm_begin(const struct kolo_config *config, int rank, i
  * core, and less than its part of an L3; and how much when a single CPU is the aim of all. */
 enum { RING_CPU_BYTES = 2 << 20, RING_ROOT_BYTES = 3 << 20 };
 
+static int ranks_per_cpu(const struct tune_facts *f)
+{
+    const int least = f->shares_cpu ? 2 : 1;
+    return max_int((f->nranks_here + f->ncpus - 1) / max_int(f->ncpus, 1), least);
+}
+
 static size_t ring_share(const struct tune_facts *f)
 {
-    const int per_cpu = (f->nranks_here + f->ncpus - 1) / max_int(f->ncpus, 1);
-    return RING_CPU_BYTES / (size_t)max_int(per_cpu, f->shares_cpu ? 2 : 1);
+    return RING_CPU_BYTES / (size_t)ranks_per_cpu(f);
 }
 
 static size_t ring_to_root(const struct tune_facts *f)
@@ -246,6 +251,7 @@ static enum kolo_status comm_finish(struct kolo_comm *comm, struct transport *t,
         return status;
     }
     comm->engine->has_remote = facts->has_remote;
+    comm->engine->per_cpu = ranks_per_cpu(facts);
     comm->engine->ring_share = ring_share(facts);
     comm->engine->ring_to_root = ring_to_root(facts);
     comm->engine->always_remote = cfg_int(CFG_CMA) == CMA_ALWAYS;

@@ -238,6 +238,7 @@ struct engine {
     bool has_remote;    /* agreed by all ranks: private memory can be read and written */
     bool always_remote; /* KOLO_CMA=always */
     size_t slot_bytes;
+    int per_cpu;         /* ranks that share a CPU */
     size_t ring_share;   /* bytes of messages that should come to a rank before lines are reused */
     size_t ring_to_root; /* ... on each link, when all send to one rank */
     size_t stream_bytes; /* operations that touch more than this use streaming stores */

@@ -11,6 +11,10 @@ enum {
      * 2 to 8 ranks on 2 CPUs (Zen 4), 512 KiB to 8 MiB: 128 KiB is up to 20 % ahead of 64 KiB, and
      * that of 32 KiB and 16 KiB. */
     PIECE_BYTES = 131072,
+    /* But what all ranks of a CPU send each other in a round should not fill much more than its
+     * caches.  8 ranks on 2 CPUs, 8 MiB, 64 KiB instead: reduce_scatter 4.7 to 3.0 ms, all_reduce
+     * 6.7 to 5.4, reduce 5.7 to 3.4. */
+    EXCHANGE_BYTES = 7 << 18,
     LINE = 64,
 };
 
@@ -135,13 +139,21 @@ static size_t block_of(const struct job *j)
     return j->layout[0].block > j->layout[1].block ? j->layout[0].block : j->layout[1].block;
 }
 
+static size_t piece_bytes(const struct engine *e, enum kolo_coll coll)
+{
+    const bool is_exchange =
+        coll_reduces(coll) || coll == KOLO_COLL_ALL_TO_ALL || coll == KOLO_COLL_ALL_TO_ALL_V;
+    const size_t senders = (size_t)(e->nranks - 1) * (size_t)e->per_cpu;
+    return is_exchange && senders * PIECE_BYTES > EXCHANGE_BYTES ? PIECE_BYTES / 2 : PIECE_BYTES;
+}
+
 /* Elements per round: all ranks must come to the same number. */
 static size_t choose_piece(const struct engine *e, const struct job *j, const struct program *p)
 {
     const size_t block = block_of(j);
     const size_t per_chunk = (size_t)p->max_span * j->type_bytes;
     const size_t cap = e->slot_bytes / per_chunk;
-    size_t want = PIECE_BYTES / per_chunk;
+    size_t want = piece_bytes(e, j->call.coll) / per_chunk;
     want = want > cap ? cap : want;
     want = want > 0 ? want : 1;
     if (block <= want)

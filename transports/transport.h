@@ -218,7 +218,9 @@ static inline bool link_ring_has(struct link *l, size_t bytes, struct ring_use u
     const uint64_t mask = twice >> oldest & (((uint64_t)1 << flying) - 1);
     l->ring_need = need;
     if (mask == 0) {
-        l->ring_at = l->ring_at + need <= use.window ? l->ring_at : 0;
+        /* Slots are many, and the fewer are used the better. */
+        if (use.stride > 0 || l->ring_at + need > use.window)
+            l->ring_at = 0;
         return true;
     }
     const size_t tail =
