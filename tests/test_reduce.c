@@ -643,6 +643,37 @@ Test(reduce, copies)
     free(b);
 }
 
+/* Long ones, to and from wherever a line may begin; the bytes around stay. */
+Test(reduce, copies_long_stretches)
+{
+    enum { LEAST = 8192, ROOM = LEAST + 512 };
+    unsigned char *const from = malloc(ROOM), *const to = malloc(ROOM);
+    const char *names = reduce_table_names();
+    uint64_t seed = 1;
+    for (size_t i = 0; i < ROOM; i++)
+        from[i] = (unsigned char)next_random(&seed);
+    for (const struct reduce_table *table; (table = next_table(&names)) != NULL;) {
+        for (size_t at = 0; at < 72; at++) {
+            const size_t off = below(&seed, 72), count = LEAST - 2 + below(&seed, 200);
+            memset(to, GUARD_BYTE, ROOM);
+            table->copy(&(struct reduce_args){.dst = (void *[1]){to + 64 + at},
+                                              .src = (const void *[1]){from + off},
+                                              .ndst = 1,
+                                              .nsrc = 1,
+                                              .count = count,
+                                              .stream = at % 3 == 0});
+            cr_assert(memcmp(to + 64 + at, from + off, count) == 0, "%s: %zu bytes at %zu",
+                      table->name, count, at);
+            for (size_t i = 0; i < ROOM; i++)
+                if (i < 64 + at || i >= 64 + at + count)
+                    cr_assert_eq(to[i], GUARD_BYTE, "%s: %zu bytes at %zu, beside %zu", table->name,
+                                 count, at, i);
+        }
+    }
+    free(from);
+    free(to);
+}
+
 /* A page between two that cannot be touched. */
 static unsigned char *new_page(size_t page)
 {
