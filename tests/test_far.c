@@ -20,16 +20,16 @@ Test(far, verdict_follows_the_probes)
     struct link l = {.back = &back};
     for (int i = 0; i < 100; i++) {
         judge(&l, 2, true);
+        cr_assert(!l.is_far && !back.is_far, "single late probes make a peer far");
         judge(&l, 1, false);
     }
-    cr_assert(!l.is_far && !back.is_far, "single late probes make a peer far");
     judge(&l, 3, true);
     cr_assert(l.is_far && back.is_far, "late probes in a row do not");
     for (int i = 0; i < 100; i++) {
         judge(&l, 2, false);
+        cr_assert(l.is_far && back.is_far, "single early probes make a peer near");
         judge(&l, 1, true);
     }
-    cr_assert(l.is_far && back.is_far, "single early probes make a peer near");
     judge(&l, 3, false);
     cr_assert(!l.is_far && !back.is_far, "a peer that came near is still far");
 }
