@@ -37,6 +37,6 @@ struct board {
     struct board_call calls[BOARD_CALLS];
     char text[BOARD_TEXT];
 };
-_Static_assert(sizeof(struct board) <= BOARD_BYTES, "a board fits into its page");
+_Static_assert(sizeof(struct board) <= BOARD_BYTES, "a board fits into its place");
 
 #endif

@@ -419,13 +419,8 @@ void far_init(struct engine *e);
 void far_learn(struct engine *e, struct link *l);
 /* One probe came late, or in time: changes what the producer is told when enough have. */
 void far_judge(struct link *l, bool is_late);
-/* Bit for reduce_args.stream when destination `dst` is the payload of a message on a link; or one
- * payload that the links among n operands share: streamed when most of their peers are far. */
-static inline uint64_t far_mask(const struct link *l, size_t bytes, int dst)
-{
-    return (uint64_t)(l->is_far && bytes > FAR_BYTES) << (dst % REDUCE_STREAMS);
-}
-uint64_t far_mask_of_all(struct link *const *links, int n, int dst);
+/* Producer: most peers of the links among n operands are far. */
+bool far_are_most(struct link *const *links, int n);
 /* exec_choice.c */
 struct way *way_find(struct engine *e, const struct job *j);
 bool way_skips(struct way *w);

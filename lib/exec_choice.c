@@ -18,7 +18,7 @@ enum {
     RETRY_MOST = 256,  /* ... and at last */
     ODD = 3, /* times in a row that are far from what is known, until everything is tried anew */
 };
-static const float hopeless = 1.5f; /* a trial ends when its first try takes so much longer */
+static const float hopeless = 1.5f; /* a trial ends when a try takes so much longer */
 static const float far_off = 1.6f;  /* two L3s: staging takes 3 to 4 times as long as in one */
 
 /* What a smaller class has concluded is a better start than trying both: all know which one. */

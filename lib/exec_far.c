@@ -78,12 +78,12 @@ void far_learn(struct engine *e, struct link *l)
         far_judge(l, ticks_to_load(l->probe) > limit);
 }
 
-uint64_t far_mask_of_all(struct link *const *links, int n, int dst)
+bool far_are_most(struct link *const *links, int n)
 {
     int nlinks = 0, nfar = 0;
     for (int k = 0; k < n; k++) {
         nlinks += links[k] != NULL;
         nfar += links[k] && links[k]->is_far;
     }
-    return 2 * nfar > nlinks ? (uint64_t)1 << (dst % REDUCE_STREAMS) : 0;
+    return 2 * nfar > nlinks;
 }

@@ -258,6 +258,16 @@ void move_local(struct engine *e, const struct job *j, const struct move *m, siz
     j->reduce(&args);
 }
 
+/* For reduce_args.stream: destination `dst` of the move is the payload of a message of `bytes` on
+ * link k, or is shared by all links of the step. */
+static inline uint64_t stream_bit(const struct plan_step *s, struct link *const *links, int k,
+                                  bool is_shared, size_t bytes, int dst)
+{
+    const bool streams =
+        is_shared ? far_are_most(links, s->ndst) : links[k]->is_far && bytes > FAR_BYTES;
+    return (uint64_t)streams << (dst % REDUCE_STREAMS);
+}
+
 /* A step that is one stretch for every operand, in the round that starts at element `from`;
  * `shared` is where its message is written once for all link destinations. */
 static void find_simple(struct engine *e, const struct job *j, const struct plan_step *s,
@@ -271,10 +281,10 @@ static void find_simple(struct engine *e, const struct job *j, const struct plan
         if (!links[k]) {
             e->dst[n++] = *o[k].base + o[k].offset + from * o[k].per_element;
         } else if (!shared) {
-            m->stream |= far_mask(links[k], bytes, n);
+            m->stream |= stream_bit(s, links, k, false, bytes, n);
             e->dst[n++] = link_payload(links[k], bytes);
         } else if (!told) {
-            m->stream |= far_mask_of_all(links, s->ndst, n);
+            m->stream |= stream_bit(s, links, k, true, bytes, n);
             e->dst[n++] = shared;
         }
         told |= links[k] != NULL;
@@ -304,8 +314,7 @@ static void find_chunk(struct engine *e, struct job *j, const struct plan_step *
             if (shared && told)
                 continue;
             at = (shared ? shared : link_payload(links[k], bytes)) + packed;
-            m->stream |= shared ? far_mask_of_all(links, s->ndst, m->ndst)
-                                : far_mask(links[k], bytes, m->ndst);
+            m->stream |= stream_bit(s, links, k, shared != NULL, bytes, m->ndst);
             told = true;
         } else if (links[k]) {
             at = link_arrival(links[k], bytes) + packed;

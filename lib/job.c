@@ -206,8 +206,8 @@ struct ring_use job_ring(const struct engine *e, const struct job *j, size_t mos
         p->naims <= 1 && (p->plan->coll == KOLO_COLL_REDUCE || p->plan->coll == KOLO_COLL_GATHER);
     const size_t share =
         is_to_root ? e->ring_to_root : e->ring_share / (size_t)max_int(p->naims, 1);
-    const size_t slot = link_lines(e->slot_bytes) * 64;
-    if (share >= LINK_ROOM * link_lines(most) * 64)
+    const size_t slot = round_up(e->slot_bytes, LINE);
+    if (share >= LINK_ROOM * round_up(most, LINE))
         return (struct ring_use){.window = share};
     return (struct ring_use){.window = LINK_SLOTS * slot, .stride = slot};
 }

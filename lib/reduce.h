@@ -26,6 +26,11 @@ struct reduce_args {
 enum { REDUCE_STREAMS = 64 };
 #define REDUCE_STREAM_ALL UINT64_MAX
 
+static inline bool reduce_streams_to(uint64_t stream, int dst)
+{
+    return stream >> (dst % REDUCE_STREAMS) & 1;
+}
+
 typedef void (*reduce_fn)(const struct reduce_args *args);
 
 /* Copy to several destinations: nsrc is 1, count is bytes. */

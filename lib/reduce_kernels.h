@@ -25,17 +25,11 @@ struct move {
 };
 
 struct loops {
-    /* The vectors in [at, end), a multiple of lane->bytes; streamed
-     * destinations are aligned. */
+    /* The vectors in [at, end), a multiple of lane->bytes; streamed destinations are aligned. */
     void (*middle)(const struct move *move, size_t at, size_t end);
     /* n <= lane->bytes at `at`, into a buffer with room for a vector. */
     void (*edge)(const struct move *move, size_t at, size_t n, char *out);
 };
-
-INLINE bool streams_to(const struct move *move, int j)
-{
-    return move->stream >> (j % REDUCE_STREAMS) & 1;
-}
 
 INLINE void fold_block(const struct move *move, size_t at, const struct lane *lane, lane_op op,
                        lane_divide finish)
@@ -59,7 +53,7 @@ INLINE void fold_block(const struct move *move, size_t at, const struct lane *la
     v3 = finish(v3, move->divisor);
     for (int j = 0; j < move->ndst; j++) {
         char *const to = move->dst[j] + at;
-        const bool stream = streams_to(move, j);
+        const bool stream = reduce_streams_to(move->stream, j);
         lane->store(to, v0, stream);
         lane->store(to + step, v1, stream);
         lane->store(to + 2 * step, v2, stream);
@@ -79,7 +73,7 @@ INLINE void fold_middle(const struct move *move, size_t at, size_t end, const st
             v = op(v, lane->load(move->src[k] + at));
         v = finish(v, move->divisor);
         for (int j = 0; j < move->ndst; j++)
-            lane->store(move->dst[j] + at, v, streams_to(move, j));
+            lane->store(move->dst[j] + at, v, reduce_streams_to(move->stream, j));
     }
 }
 
@@ -165,7 +159,7 @@ static size_t distance_to_aligned(const struct move *move, size_t align, size_t 
 {
     size_t distance = align;
     for (int j = 0; j < move->ndst; j++) {
-        if (move->stream && !streams_to(move, j))
+        if (move->stream && !reduce_streams_to(move->stream, j))
             continue;
         const size_t own = -(uintptr_t)move->dst[j] & (align - 1);
         if (own % element != 0 || (distance < align && own != distance))
@@ -279,7 +273,7 @@ static void store_tile(const struct reduce_args *args, size_t at, const char *ti
 {
     for (int j = 0; j < args->ndst; j++) {
         char *const dst[1] = {(char *)args->dst[j] + at};
-        copy_to_all(dst, 1, tile, bytes, args->stream >> (j % REDUCE_STREAMS) & 1);
+        copy_to_all(dst, 1, tile, bytes, reduce_streams_to(args->stream, j));
     }
 }
 

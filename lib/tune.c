@@ -18,7 +18,7 @@
 #define CROWDED_MEMORY_NS_PER_BYTE 0.040
 #define MEMORY_NS_PER_BYTE 0.085
 #define CACHE_BYTES (16.0 * 1024 * 1024)
-#define PIECE_BYTES 131072.0             /* as job.c cuts link messages */
+#define PIECE_BYTES 131072.0             /* as job.c cuts most link messages */
 #define REFILL_BYTES (4.0 * PIECE_BYTES) /* slots of a link: then the other end must run */
 
 static double per_byte(const struct tune_facts *f, double bytes)

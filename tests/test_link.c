@@ -90,7 +90,7 @@ static bool receive_one(struct pair *p)
 /* What job_ring may come to for messages of up to `most`. */
 static struct ring_use draw_use(uint32_t *state, size_t most)
 {
-    const size_t least = LINK_ROOM * link_lines(most) * 64;
+    const size_t least = LINK_ROOM * round_up(most, 64);
     if (least > RING || next(state) % 3 == 0)
         return (struct ring_use){.window = LINK_SLOTS * SLOT, .stride = SLOT};
     return (struct ring_use){.window = least + next(state) % (RING - least + 1)};
@@ -112,48 +112,74 @@ static size_t draw_bytes(uint32_t *state, size_t most)
     }
 }
 
+/* Run on a new pair for each seed. */
+static void with_seeds(uint32_t nseeds, void (*scene)(struct pair *p, uint32_t seed))
+{
+    for (uint32_t seed = 1; seed <= nseeds; seed++) {
+        struct pair p;
+        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
+        scene(&p, seed);
+        pair_close(&p);
+    }
+}
+
+static void keep_apart(struct pair *p, uint32_t seed)
+{
+    uint32_t state = seed;
+    uint64_t sent = 0;
+    for (int job = 0; job < 60; job++) {
+        const size_t most = next(&state) % 3 ? 1 + next(&state) % SLOT : 2048;
+        const struct ring_use use = draw_use(&state, most);
+        for (int i = 0; i < 40; i++) {
+            for (unsigned n = next(&state) % 150; n > 0; n--)
+                sent += send_one(p, draw_bytes(&state, most), use);
+            for (unsigned n = next(&state) % 150; n > 0; n--)
+                receive_one(p);
+        }
+    }
+    while (receive_one(p))
+        ;
+    cr_assert_eq(p->receives.count, sent, "seed %u", seed);
+    cr_assert_gt(sent, 10000u, "seed %u", seed);
+}
+
 Test(link, messages_in_flight_do_not_overlap)
 {
-    for (uint32_t seed = 1; seed <= 40; seed++) {
-        struct pair p;
-        uint32_t state = seed;
-        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
-        uint64_t sent = 0;
-        for (int job = 0; job < 60; job++) {
-            const size_t most = next(&state) % 3 ? 1 + next(&state) % SLOT : 2048;
-            const struct ring_use use = draw_use(&state, most);
-            for (int i = 0; i < 40; i++) {
-                for (unsigned n = next(&state) % 150; n > 0; n--)
-                    sent += send_one(&p, draw_bytes(&state, most), use);
-                for (unsigned n = next(&state) % 150; n > 0; n--)
-                    receive_one(&p);
-            }
-        }
-        while (receive_one(&p))
-            ;
-        cr_assert_eq(p.receives.count, sent, "seed %u", seed);
-        cr_assert_gt(sent, 10000u, "seed %u", seed);
-        pair_close(&p);
+    with_seeds(40, keep_apart);
+}
+
+static void fill_slots(struct pair *p, uint32_t seed)
+{
+    uint32_t state = seed;
+    const size_t most = 1 + next(&state) % SLOT;
+    const struct ring_use use = draw_use(&state, most);
+    for (int i = 0; i < 3000; i++) {
+        while (p->sends.count - p->receives.count >= LINK_SLOTS)
+            cr_assert(receive_one(p));
+        cr_assert(send_one(p, draw_bytes(&state, most), use), "seed %u: refused with %d in flight",
+                  seed, (int)(p->sends.count - p->receives.count));
     }
 }
 
 /* Plans are proven with so many, whatever went before in the same job. */
 Test(link, slots_messages_always_fit)
 {
-    for (uint32_t seed = 1; seed <= 60; seed++) {
-        struct pair p;
-        uint32_t state = seed;
-        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
+    with_seeds(60, fill_slots);
+}
+
+static void change_jobs(struct pair *p, uint32_t seed)
+{
+    uint32_t state = seed;
+    for (int job = 0; job < 200; job++) {
         const size_t most = 1 + next(&state) % SLOT;
         const struct ring_use use = draw_use(&state, most);
-        for (int i = 0; i < 3000; i++) {
-            while (p.sends.count - p.receives.count >= LINK_SLOTS)
-                cr_assert(receive_one(&p));
-            cr_assert(send_one(&p, draw_bytes(&state, most), use),
-                      "seed %u: refused with %d in flight", seed,
-                      (int)(p.sends.count - p.receives.count));
+        for (int i = 0; i < 10; i++) {
+            const size_t bytes = draw_bytes(&state, most);
+            while (!send_one(p, bytes, use)) {
+                cr_assert_gt(p->sends.hold, p->sends.credit, "waits for nothing");
+                cr_assert(receive_one(p), "seed %u: refused by an empty link", seed);
+            }
         }
-        pair_close(&p);
     }
 }
 
@@ -161,23 +187,7 @@ Test(link, slots_messages_always_fit)
  * be taken, for nothing else. */
 Test(link, other_jobs_do_not_block)
 {
-    for (uint32_t seed = 1; seed <= 60; seed++) {
-        struct pair p;
-        uint32_t state = seed;
-        pair_open(&p, seed % 2 ? LINK_CELLS : LINK_SMALLS);
-        for (int job = 0; job < 200; job++) {
-            const size_t most = 1 + next(&state) % SLOT;
-            const struct ring_use use = draw_use(&state, most);
-            for (int i = 0; i < 10; i++) {
-                const size_t bytes = draw_bytes(&state, most);
-                while (!send_one(&p, bytes, use)) {
-                    cr_assert_gt(p.sends.hold, p.sends.credit, "waits for nothing");
-                    cr_assert(receive_one(&p), "seed %u: refused by an empty link", seed);
-                }
-            }
-        }
-        pair_close(&p);
-    }
+    with_seeds(60, change_jobs);
 }
 
 /* A peer that lies about a place is read inside the ring. */

@@ -3,8 +3,8 @@
  * Each rank owns one segment (a memfd, or anonymous memory for ranks of one process) with what it
  * receives; peers map it and write into it:
  *
- *   board 4 KiB | bell | per source rank and channel: [ link_back | cells | smalls | probe | ring ]
- *                      | per channel: outbox [ notes | bodies | slots ], which the owner writes
+ *   board | bell | per source rank and channel: [ link_back | cells | smalls | probe | ring ]
+ *                | per channel: outbox [ notes | bodies | slots ], which the owner writes
  *
  * Pages that are never used are never touched, so a segment costs what its links carry. */
 #include "shm_segment.h"
